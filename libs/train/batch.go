@@ -142,8 +142,12 @@ func (s Spec) StepsPerEpoch(devices int) int {
 }
 
 // StepsIn returns the number of steps of an epoch in the unit of the job's speed model: synchronous workers make one
-// step together, accumulated passes count as steps, and so does each step of an asynchronous worker.
+// step together, accumulated passes count as steps, and so does each step of an asynchronous worker. It is 0 if the
+// size of an epoch is not declared.
 func (s Spec) StepsIn(cfg Config) float64 {
+	if s.TrainingSetSize == 0 {
+		return 0
+	}
 	if s.SpeedKind() == SpeedServersAsync {
 		return float64(s.StepsPerEpoch(1))
 	}

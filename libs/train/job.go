@@ -81,8 +81,10 @@ type Spec struct {
 	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
 
-	// BatchSize is the number of samples per device and pass; without GlobalBatchSize a step is one pass.
-	BatchSize int `json:"batch_size"`
+	// BatchSize is the number of samples per device and pass; without GlobalBatchSize a step is one pass. It,
+	// TrainingSetSize and MaxEpochs are hints: without them nothing is predicted before the code reports epochs. An
+	// adaptive batch and parameter servers need all three, energy.batch_sizes the first two, a stop rule MaxEpochs.
+	BatchSize int `json:"batch_size,omitempty"`
 	// GlobalBatchSize is the number of samples of one optimizer step on any number of devices: each has its share, in
 	// passes of at most BatchSize (default for elastic all_reduce jobs: batch_size times min_devices).
 	GlobalBatchSize int `json:"global_batch_size,omitempty"`
@@ -91,9 +93,9 @@ type Spec struct {
 	// AdaptiveBatch lets the planner choose the global batch size together with the devices, from GlobalBatchSize up.
 	AdaptiveBatch *AdaptiveBatchSpec `json:"adaptive_batch,omitempty"`
 	// TrainingSetSize is the number of samples of an epoch, validation excluded.
-	TrainingSetSize int `json:"training_set_size"`
+	TrainingSetSize int `json:"training_set_size,omitempty"`
 	// MaxEpochs is the number of epochs to train.
-	MaxEpochs int `json:"max_epochs"`
+	MaxEpochs int `json:"max_epochs,omitempty"`
 	// Stop ends the job earlier, once its training loss has converged.
 	Stop *StopSpec `json:"stop,omitempty"`
 

@@ -230,10 +230,16 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 	}
 }
 
+// Times reports whether the model can predict the epochs of a job: one was measured, of the job or of its
+// family, or the time of its known steps.
+func (m Model) Times(s *Spec) bool {
+	return m.EpochSeconds > 0 || m.Kin != nil || m.Speed.Known() && s.TrainingSetSize > 0
+}
+
 // EpochSecondsOn predicts one epoch on a configuration. The time of an observed epoch beyond its steps (validation,
 // loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch; if an
 // observed epoch had more or fewer steps than it says, so have all predicted epochs. Before the job's first epoch,
-// whole runs of its family count. It returns false if nothing was ever measured.
+// whole runs of its family count. It returns false if nothing was ever measured, or only steps and stepsPerEpoch is 0.
 func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (float64, bool) {
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
 		return m.EpochSeconds, true
@@ -241,7 +247,7 @@ func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (f
 	if m.EpochsSeen == 0 && m.Kin != nil {
 		return m.Kin.epochSecondsOn(cfg, m.Speed, stepsPerEpoch).Expected, true
 	}
-	if !m.Speed.Known() {
+	if !m.Speed.Known() || m.EpochSeconds == 0 && stepsPerEpoch(cfg) == 0 {
 		return 0, false
 	}
 	overhead, more := 0.0, 1.0

@@ -11,7 +11,6 @@ import (
 // batch checks the sizes of passes and optimizer steps against each other.
 func (c *checker) batch() {
 	s := c.spec
-	c.between("batch_size", int64(s.BatchSize), 1, MaxSamples, "the number of samples per device and pass")
 	if s.BatchSize >= 1 && s.TrainingSetSize >= 1 && s.TrainingSetSize < s.BatchSize {
 		c.refuse("BatchTooLarge", "batch_size", "an epoch needs at least one full batch",
 			"want at most training_set_size %d, found %d", s.TrainingSetSize, s.BatchSize)

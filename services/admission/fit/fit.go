@@ -94,6 +94,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.program()
 	c.folders()
 	c.environment()
+	c.hints()
 	c.batch()
 	c.amounts()
 	c.devices()

@@ -119,10 +119,22 @@ func TestRefusals(t *testing.T) {
 			`InvalidImage image: "--privileged" is not an image name (e.g. docker.io/pytorch/pytorch:2.4.0)`,
 			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
 		}},
-		{"no sizes", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs = 0, -4, 0 }), []string{
+		{"no sizes", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs = -1, -4, -2 }), []string{
+			"OutOfRange batch_size: want at least 0, found -1 (the number of samples per device and pass)",
+			"OutOfRange training_set_size: want at least 0, found -4 (the number of samples of an epoch, validation excluded)",
+			"OutOfRange max_epochs: want at least 0, found -2 (the number of epochs to train)",
+		}},
+		{"nothing told", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs = 0, 0, 0 }), nil},
+		{"nothing told, on several devices", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs, s.MaxDevices = 0, 0, 0, 2 }), nil},
+		{"an adaptive batch of unknown work", spec(func(s *train.Spec) {
+			s.BatchSize, s.TrainingSetSize, s.MaxEpochs, s.AdaptiveBatch = 0, 0, 0, &train.AdaptiveBatchSpec{Max: 64}
+		}), []string{
 			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and pass)",
-			"OutOfRange training_set_size: want at least 1, found -4 (the number of samples of an epoch, validation excluded)",
-			"OutOfRange max_epochs: want at least 1, found 0",
+			"OutOfRange training_set_size: want at least 1, found 0 (the number of samples of an epoch, validation excluded)",
+			"OutOfRange max_epochs: want at least 1, found 0 (the number of epochs to train)",
+		}},
+		{"a stop rule without a last epoch", spec(func(s *train.Spec) { s.MaxEpochs, s.Stop = 0, &train.StopSpec{LossDecrease: 0.01} }), []string{
+			"OutOfRange max_epochs: want at least 1, found 0 (the number of epochs to train)",
 		}},
 		{"a stop that never comes", spec(func(s *train.Spec) { s.Stop = &train.StopSpec{Epochs: -1} }), []string{
 			"OutOfRange stop.loss_decrease: want more than 0 and at most 1e+12, found 0 (the fall of the loss per epoch below which training is at its end)",
@@ -133,7 +145,7 @@ func TestRefusals(t *testing.T) {
 			`Contradiction parameter_servers: only jobs with that strategy have parameter servers; this job has "" (use strategy parameter_server)`,
 			"OutOfRange parameter_servers.max: want at least 0, found -1",
 		}},
-		{"too many epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_001 }), []string{"OutOfRange max_epochs: want at most 1000000, found 1000001"}},
+		{"too many epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_001 }), []string{"OutOfRange max_epochs: want at most 1000000, found 1000001 (the number of epochs to train)"}},
 		{"most epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_000 }), nil},
 		{"batch larger than the set", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize = 65, 64 }), []string{
 			"BatchTooLarge batch_size: want at most training_set_size 64, found 65 (an epoch needs at least one full batch)",
@@ -238,11 +250,11 @@ func TestRefusals(t *testing.T) {
 			`ReservedVariable env.SWITCHYARD_JOB: the scheduler sets SWITCHYARD_JOB (leave it out: the job gets it from the scheduler)`,
 			`InvalidText env.Z: holds a NUL character`,
 		}},
-		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", 0, 0, "" }), []string{
+		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", -1, -1, "" }), []string{
 			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,
 			`NoProgram command: neither command, nor script_path, nor an image with its own program (e.g. "command": ["python", "train.py"])`,
-			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and pass)",
-			"OutOfRange max_epochs: want at least 1, found 0",
+			"OutOfRange batch_size: want at least 0, found -1 (the number of samples per device and pass)",
+			"OutOfRange max_epochs: want at least 0, found -1 (the number of epochs to train)",
 		}},
 	}, false)
 }
@@ -405,7 +417,7 @@ func TestAdmittedSpecsKeepTheRules(t *testing.T) {
 			return
 		}
 		got := v.Spec
-		ok := got.BatchSize >= 1 && got.TrainingSetSize >= got.BatchSize && got.MaxEpochs >= 1 && got.MinDevices >= 1 &&
+		ok := got.BatchSize >= 0 && (got.TrainingSetSize == 0 || got.TrainingSetSize >= got.BatchSize) && got.MaxEpochs >= 0 && got.MinDevices >= 1 &&
 			got.MinDevices <= got.MaxDevices && got.MinDevices <= 2 && (!got.SingleDevice || got.MaxDevices == 1) &&
 			(got.MaxDevices == 1 || got.Strategy == train.StrategyAllReduce) && got.Name != ""
 		for name := range got.Env {
@@ -419,13 +431,13 @@ func TestAdmittedSpecsKeepTheRules(t *testing.T) {
 
 func ExampleVerdict_Message() {
 	spec := good()
-	spec.BatchSize, spec.ScriptPath = 0, "/home/ann/tests/test1.py"
+	spec.BatchSize, spec.ScriptPath = -1, "/home/ann/tests/test1.py"
 	message := Check(spec, ann(), inventory(), goodPaths()).Message()
 	fmt.Println(strings.NewReplacer("; batch", ";\nbatch", "; the job", ";\nthe job").Replace(message))
 	// Output:
 	// script_path: "/home/ann/tests/test1.py" is a path on the host;
 	// the job sees custom_dir at /custom (use /custom/test1.py);
-	// batch_size: want at least 1, found 0 (the number of samples per device and pass)
+	// batch_size: want at least 0, found -1 (the number of samples per device and pass)
 }
 
 // cluster returns two Kubernetes nodes with two GPUs each.

@@ -221,11 +221,25 @@ func Reserved(name string) bool {
 	return strings.HasPrefix(name, "SWITCHYARD_") && !strings.HasPrefix(name, "SWITCHYARD_PARAM_")
 }
 
+// hints checks the numbers that may be left out unless something else in the job rests on them.
+func (c *checker) hints() {
+	s := c.spec
+	least := func(needed bool) int64 {
+		if needed {
+			return 1
+		}
+		return 0
+	}
+	planned := s.AdaptiveBatch != nil || s.Strategy == train.StrategyParameterServer
+	tried := s.Energy != nil && len(s.Energy.BatchSizes) > 0
+	c.between("batch_size", int64(s.BatchSize), least(planned || tried || s.GlobalBatchSize > 0), MaxSamples, "the number of samples per device and pass")
+	c.between("training_set_size", int64(s.TrainingSetSize), least(planned || tried), MaxSamples,
+		"the number of samples of an epoch, validation excluded")
+	c.between("max_epochs", int64(s.MaxEpochs), least(planned || s.Stop != nil), MaxEpochs, "the number of epochs to train")
+}
+
 func (c *checker) amounts() {
 	s := c.spec
-	c.between("training_set_size", int64(s.TrainingSetSize), 1, MaxSamples,
-		"the number of samples of an epoch, validation excluded")
-	c.between("max_epochs", int64(s.MaxEpochs), 1, MaxEpochs, "")
 	if h := s.EstimatedHours; h != 0 && !(h > 1 && h <= MaxHours) {
 		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job",
 			"want more than 1 and at most %d hours, found %g", MaxHours, h)

@@ -147,8 +147,8 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	if job.StartedAt.IsZero() {
 		job.StartedAt = f.Time
 	}
-	// An epoch of this attempt may have been reported before its start.
-	if job.EpochsDone > b.EpochsDone {
+	// An epoch of this attempt may have been reported before its start, or none is expected.
+	if job.EpochsDone > b.EpochsDone || job.Spec.MaxEpochs == 0 {
 		*state = train.StateRunning
 	}
 	job.Attempt, job.Restarts = b.Attempt, max(b.Attempt-1, 0)
@@ -165,6 +165,14 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	return true
 }
 
+// epochsDone returns the progress of a job in words.
+func epochsDone(job *train.Job) string {
+	if job.Spec.MaxEpochs == 0 {
+		return fmt.Sprintf("epoch %d", job.EpochsDone)
+	}
+	return fmt.Sprintf("%d of %d epochs", job.EpochsDone, job.Spec.MaxEpochs)
+}
+
 func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	late := b.Attempt < job.Attempt
 	if late {
@@ -179,7 +187,7 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if late || *state != train.StateRunning {
 		return true
 	}
-	message := fmt.Sprintf("%d of %d epochs done", job.EpochsDone, job.Spec.MaxEpochs)
+	message := epochsDone(job) + " done"
 	if b.EpochSeconds > 0 {
 		message += fmt.Sprintf(", the last one in %s", spoken(b.EpochSeconds))
 	}
@@ -382,7 +390,11 @@ func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
 	if job.ConvergedEpochs == 0 { // a converged job ended as requested
 		warn(job, b.Note)
 	}
-	explain(job, "Finished", join(fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds)), b.Note), "")
+	message := "ended after " + spoken(job.RunSeconds)
+	if job.EpochsDone > 0 || job.Spec.MaxEpochs > 0 {
+		message = fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds))
+	}
+	explain(job, "Finished", join(message, b.Note), "")
 	return true
 }
 

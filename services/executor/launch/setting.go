@@ -163,7 +163,6 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	place, home := s.Places[p.Place], s.Home()
 	env := map[string]string{
 		"JOB_UUID": s.Capability, "JOB_RESTARTED": "FALSE", "EPOCHS_DONE": number(s.Attempt.StartedEpochs),
-		"EPOCHS_TO_BE_DONE": number(s.Spec.MaxEpochs), "BATCH_SIZE": number(s.Spec.BatchSize), "TRAINING_SET_SIZE": number(s.Spec.TrainingSetSize),
 		"HEARTBEAT_FREQ": number(s.HeartbeatSteps), "NODELIST": s.nodeList(), "NUM_GPUS": number(len(place.Devices)), "NUM_NODES": number(len(s.Places)),
 		"NODE_RANK": number(p.Place), "WORLD_SIZE": number(workers(all)), "MASTER_ADDR": s.address(0), "MASTER_PORT": number(s.port(0)),
 		"RESERVED_MEM": strconv.FormatInt(s.reservedMiB(place), 10), "PL_TORCH_DISTRIBUTED_BACKEND": s.collectiveBackend(),
@@ -171,6 +170,13 @@ func (s Setting) Scheduler(rank int) map[string]string {
 		"SWITCHYARD_JOB_API":     fmt.Sprintf("http://%s/attempt/%s", home.JobAPI, s.Token),
 		"SWITCHYARD_JOB_MANAGER": home.JobAPI, "SWITCHYARD_JOB_SOCKET": home.JobAPISocket,
 		"CUDA_VISIBLE_DEVICES": onMachine(place.GPUs()), "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+	}
+	for name, declared := range map[string]int{
+		"EPOCHS_TO_BE_DONE": s.Spec.MaxEpochs, "BATCH_SIZE": s.Spec.BatchSize, "TRAINING_SET_SIZE": s.Spec.TrainingSetSize,
+	} {
+		if declared > 0 {
+			env[name] = number(declared)
+		}
 	}
 	if p.Serves() {
 		env["CUDA_VISIBLE_DEVICES"] = ""

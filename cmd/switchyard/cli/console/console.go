@@ -67,7 +67,7 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 	if err != nil && !a.accepted && !errors.As(err, &coded) {
 		err = exit.Usagef("%v", err)
 	}
-	if err != nil {
+	if err != nil && err.Error() != "" { // what went wrong may have been said
 		fmt.Fprintf(a.Stderr, "%s: %v\n", root.Name(), err)
 	}
 	return exit.Code(err)

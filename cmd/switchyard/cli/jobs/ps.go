@@ -277,17 +277,23 @@ func (r PsRow) devices() string {
 }
 
 func (r PsRow) epochs() string {
-	if r.MaxEpochs <= 0 {
+	switch {
+	case r.MaxEpochs <= 0 && r.EpochsDone > 0:
+		return fmt.Sprint(r.EpochsDone)
+	case r.MaxEpochs <= 0:
 		return "-"
 	}
 	return fmt.Sprintf("%d/%d", r.EpochsDone, r.MaxEpochs)
 }
 
 func (r PsRow) progress() string {
-	if r.MaxEpochs <= 0 {
+	const width = 5
+	switch {
+	case r.MaxEpochs <= 0 && r.State == train.StateSucceeded:
+		return render.ProgressBar(1, 1, width) + " 100%"
+	case r.MaxEpochs <= 0:
 		return "-"
 	}
-	const width = 5
 	return fmt.Sprintf("%s %d%%", render.ProgressBar(r.EpochsDone, r.MaxEpochs, width), min(100*r.EpochsDone/r.MaxEpochs, 100))
 }
 

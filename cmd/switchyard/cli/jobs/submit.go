@@ -25,9 +25,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Commands returns the commands about jobs: submit, ps, logs, cancel, wait, render and purge.
+// Commands returns the commands about jobs: run, submit, ps, logs, cancel, wait, render and purge.
 func Commands() []console.Command {
-	return []console.Command{submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	return []console.Command{runCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
 }
 
 func submitCommand(a *console.Console) *cobra.Command {
@@ -36,9 +36,9 @@ func submitCommand(a *console.Console) *cobra.Command {
 		Use:   "submit [FILE|-] [flags] [-- COMMAND ARG..]",
 		Short: "Submit a job from a YAML or JSON file, from flags, or both",
 		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
-the command. --print-event shows the message instead, for any other NATS client.`,
+the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --print-event shows the message instead, for any other NATS client.`,
 		Example: `  switchyard submit job.yaml
-  switchyard submit --name mnist --batch-size 64 --training-set-size 50000 --epochs 10 --custom-dir ~/mnist -- python3 train.py
+  switchyard submit --epochs 10 -- python3 train.py --lr 0.1
   switchyard submit job.json --priority 80 --print-event`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := readSpec(a, cmd, args, f)
@@ -50,7 +50,7 @@ the command. --print-event shows the message instead, for any other NATS client.
 				return err
 			}
 			if f.printEvent {
-				return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
+				return printEvent(a, spec, id)
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 				result, err := Submit(ctx, b, spec, id)
@@ -66,6 +66,11 @@ the command. --print-event shows the message instead, for any other NATS client.
 	}
 	f.declare(cmd.Flags())
 	return cmd
+}
+
+// printEvent shows the message that another client would publish.
+func printEvent(a *console.Console, spec train.Spec, id train.JobID) error {
+	return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
 }
 
 // readSpec puts file, flags and command together and checks the whole as strictly as admission does.
@@ -89,6 +94,9 @@ func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFla
 	}
 	if err := f.apply(cmd.Flags(), &spec); err != nil {
 		return spec, exit.Usagef("%v", err)
+	}
+	if len(file) == 0 && len(command) > 0 {
+		return spec, asTyped(&spec, os.Environ())
 	}
 	return spec, nil
 }

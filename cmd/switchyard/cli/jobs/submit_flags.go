@@ -3,6 +3,7 @@ package jobs
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,7 @@ type submitFlags struct {
 	strategy   string
 	launch     string
 	env        []string
+	envFile    string
 	ports      string
 }
 
@@ -68,6 +70,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
+	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
 }
 
@@ -116,7 +119,14 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	if err := makeAbsolute(spec.Folders()); err != nil {
 		return err
 	}
-	for _, pair := range f.env {
+	var pairs []string
+	if f.envFile != "" {
+		var err error
+		if pairs, err = readEnvFile(f.envFile); err != nil {
+			return err
+		}
+	}
+	for _, pair := range slices.Concat(pairs, f.env) {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {
 			return fmt.Errorf("--env %q: want NAME=VALUE", pair)

@@ -36,7 +36,7 @@ func (s *Snapshot) Predict() {
 	for _, g := range s.Gangs {
 		p := &g.predicted
 		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(g.Most, widest)-g.Least, 0))
-		if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0 || m.Kin != nil) {
+		if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && m.Times(&g.Spec) {
 			p.source, p.epochsLeft = FromModel, m.EpochsLeft(float64(g.EpochsDone), g.Spec.StopRule()).Expected
 			known = append(known, g.Remaining(g.Least)/g.Ahead())
 			continue
