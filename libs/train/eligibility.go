@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Eligibility is what keeps jobs off a node besides its own state: the orders of operators, and losses.
+// Eligibility is what keeps jobs off a node besides its own state: the orders of operators.
 type Eligibility struct {
 	// Orders are in force until they are taken back, by device. WholeNode stands for all devices.
 	Orders map[DeviceID]NodeOrder `json:"orders,omitempty"`
@@ -42,27 +42,14 @@ type NodeCondition struct {
 	SeenAt time.Time `json:"seen_at"`
 }
 
-// HeldDevice is a device that something other than a job uses.
-type HeldDevice struct {
-	Device DeviceID `json:"device"`
-	// By names the holder, for example a pod as namespace/name.
-	By string `json:"by"`
-}
-
-// Exclusions returns everything that keeps jobs off a node, in a fixed order: the orders of operators, its state as its
-// cluster manager sees it, and devices that others hold.
+// Exclusions returns everything that keeps jobs off a node, in a fixed order: the orders of operators, and its state as
+// its cluster manager sees it.
 func (n *Node) Exclusions(c NodeCondition, e Eligibility) []Exclusion {
 	var all []Exclusion
 	for _, d := range slices.Sorted(maps.Keys(e.Orders)) {
 		all = append(all, e.Orders[d].exclusion(n.ID, d))
 	}
-	all = append(all, c.exclusions(n.ID)...)
-	for _, held := range n.Held {
-		all = append(all, Exclusion{Node: n.ID, Devices: []DeviceID{held.Device}, Reason: Reason{
-			Code: DeviceHeld, Message: fmt.Sprintf("%s is held by %s", deviceOf(n.ID, held.Device), held.By), Hint: "it is free for jobs when that has ended",
-		}})
-	}
-	return all
+	return append(all, c.exclusions(n.ID)...)
 }
 
 func (c NodeCondition) exclusions(id NodeID) []Exclusion {

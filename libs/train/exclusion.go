@@ -35,7 +35,5 @@ const (
 	NodeDraining = "NodeDraining"
 	NodeTainted  = "NodeTainted"
 	NodeNotReady = "NodeNotReady"
-	NodeSetAside = "NodeSetAside"
-	DeviceHeld   = "DeviceHeld"
 	StartFailed  = "StartFailed"
 )

@@ -206,8 +206,6 @@ type Node struct {
 	Meters []string `json:"meters,omitempty"`
 	// MeterTroubles says why meters that were found or asked for do not work, by name.
 	MeterTroubles map[string]string `json:"meter_troubles,omitempty"`
-	// Held are devices that others than jobs hold, as far as the agent sees it.
-	Held []HeldDevice `json:"held,omitempty"`
 	// Probes are the addresses, as host:port, at which the agent answers network probes.
 	Probes []string `json:"probe_addresses,omitempty"`
 	// SeenAt is refreshed by the agent every few seconds: an old time means that the node is gone.

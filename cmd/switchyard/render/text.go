@@ -207,6 +207,17 @@ func Dash(s string) string {
 // Cell escapes and cuts text from users for a table.
 func Cell(s string, runes int) string { return Dash(ClipText(EscapeText(s), runes)) }
 
+// Epochs returns how many epochs of a job are done, of as many as it declares.
+func Epochs(done, all int) string {
+	switch {
+	case all > 0:
+		return fmt.Sprintf("%d/%d", done, all)
+	case done > 0:
+		return strconv.Itoa(done)
+	}
+	return "-"
+}
+
 // Plural returns a count with its noun.
 func Plural(n int, thing string) string {
 	if n == 1 {

@@ -216,7 +216,7 @@ func nodeListCommand(a *console.Console) *cobra.Command {
 		Use:   "list",
 		Short: "Show the nodes, and what keeps jobs off them",
 		Long: `Shows each node with the number of its devices, how many of them jobs have, and everything that keeps jobs off it:
-orders of operators, what Kubernetes says of the node, and devices that others hold.`,
+orders of operators, and what Kubernetes says of the node.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
@@ -291,7 +291,7 @@ func stateOf(exclusions []train.Exclusion, stale bool) string {
 		return "silent"
 	}
 	words := map[string]string{
-		train.NodeNotReady: "not ready", train.NodeCordoned: "cordoned", train.NodeDraining: "draining", train.NodeTainted: "tainted", train.NodeSetAside: "set aside",
+		train.NodeNotReady: "not ready", train.NodeCordoned: "cordoned", train.NodeDraining: "draining", train.NodeTainted: "tainted",
 	}
 	var states []string
 	partly := 0

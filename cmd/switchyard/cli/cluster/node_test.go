@@ -117,7 +117,7 @@ func TestStateOf(t *testing.T) {
 		}
 		return all
 	}
-	part := train.Exclusion{Devices: []train.DeviceID{"gpu:0"}, Reason: train.Reason{Code: train.DeviceHeld}}
+	part := train.Exclusion{Devices: []train.DeviceID{"gpu:0"}, Reason: train.Reason{Code: train.NodeCordoned}}
 	for _, tc := range []struct {
 		exclusions []train.Exclusion
 		stale      bool
@@ -127,7 +127,7 @@ func TestStateOf(t *testing.T) {
 		{nil, true, "silent"},
 		{of(train.NodeCordoned, train.NodeCordoned, train.NodeTainted), false, "cordoned, tainted"},
 		{[]train.Exclusion{part, part}, false, "ready but 2"},
-		{append(of(train.NodeSetAside), part), false, "set aside"},
+		{append(of(train.NodeDraining), part), false, "draining"},
 	} {
 		if got := stateOf(tc.exclusions, tc.stale); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.exclusions, got, tc.want)

@@ -278,7 +278,7 @@ func (d topDevice) lines(node train.NodeID) []string {
 		if len(j.Methods) > 0 {
 			mean = render.ModelledMark(j.Methods) + watts(j.MeanPower)
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%d/%d\t%s\t%s", head, j.ID, render.Dash(string(j.State)), j.EpochsDone, j.MaxEpochs, j.eta, mean))
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", head, j.ID, render.Dash(string(j.State)), render.Epochs(j.EpochsDone, j.MaxEpochs), j.eta, mean))
 	}
 	return lines
 }

@@ -297,6 +297,23 @@ func (p *page) holders(v *planView, now time.Time) {
 	}
 }
 
+// trainingWords says what the user told of the training: its epochs, samples and batch, each only if given.
+func trainingWords(s train.Spec) string {
+	var told []string
+	switch epochs, samples := render.Plural(s.MaxEpochs, "epoch"), render.Plural(s.TrainingSetSize, "sample"); {
+	case s.MaxEpochs > 0 && s.TrainingSetSize > 0:
+		told = append(told, epochs+" of "+samples)
+	case s.MaxEpochs > 0:
+		told = append(told, epochs)
+	case s.TrainingSetSize > 0:
+		told = append(told, "epochs of "+samples)
+	}
+	if s.BatchSize > 0 {
+		told = append(told, batchWords(s))
+	}
+	return strings.Join(told, ", ")
+}
+
 // batchWords says how large the optimizer steps of a job are.
 func batchWords(s train.Spec) string {
 	a := s.AdaptiveBatch
@@ -324,7 +341,9 @@ func (p *page) spec(s train.Spec) {
 	if len(s.Env) > 0 {
 		p.field("  env", "%s (values: -o json)", render.EscapeText(strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")))
 	}
-	p.field("  training", "%s of %s, %s", render.Plural(s.MaxEpochs, "epoch"), render.Plural(s.TrainingSetSize, "sample"), batchWords(s))
+	if told := trainingWords(s); told != "" {
+		p.field("  training", "%s", told)
+	}
 	devices := render.Plural(s.MinDevices, "device")
 	if s.MaxDevices > s.MinDevices {
 		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)

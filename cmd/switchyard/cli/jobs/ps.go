@@ -276,15 +276,7 @@ func (r PsRow) devices() string {
 	return fmt.Sprintf("0/%d", r.MinDevices)
 }
 
-func (r PsRow) epochs() string {
-	switch {
-	case r.MaxEpochs <= 0 && r.EpochsDone > 0:
-		return fmt.Sprint(r.EpochsDone)
-	case r.MaxEpochs <= 0:
-		return "-"
-	}
-	return fmt.Sprintf("%d/%d", r.EpochsDone, r.MaxEpochs)
-}
+func (r PsRow) epochs() string { return render.Epochs(r.EpochsDone, r.MaxEpochs) }
 
 func (r PsRow) progress() string {
 	const width = 5

@@ -15,7 +15,7 @@ import (
 type State struct {
 	Now   time.Time    `json:"now"`
 	Nodes []train.Node `json:"nodes"`
-	// Exclusions keep jobs off nodes and devices: what is cordoned, drained, silent, set aside or held by others.
+	// Exclusions keep jobs off nodes and devices: what is cordoned, drained or silent.
 	Exclusions []train.Exclusion `json:"exclusions,omitempty"`
 	// Jobs are admitted and have not ended.
 	Jobs   []Job  `json:"jobs"`
