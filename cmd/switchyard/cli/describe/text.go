@@ -297,7 +297,7 @@ func (p *page) holders(v *planView, now time.Time) {
 	}
 }
 
-// trainingWords says what the user told of the training: its epochs, samples and batch, each only if given.
+// trainingWords says what the user declared of the training: its epochs, samples and batch, each only if given.
 func trainingWords(s train.Spec) string {
 	var told []string
 	switch epochs, samples := render.Plural(s.MaxEpochs, "epoch"), render.Plural(s.TrainingSetSize, "sample"); {
