@@ -63,7 +63,7 @@ func TestAnImageTrainsIsPreemptedAndAccountedFor(t *testing.T) {
 	}
 	c.publish("yard.job.boxed.submitted.v1", string(body))
 	c.await("4 epochs", progressed(4))
-	if code, out := c.command("submit", "--name", "urgent", "--id", "urgent", "--priority", "90", "--min-devices", "2", "--batch-size", "1", "--training-set-size", "1", "--epochs", "1", "--", "true"); code != 0 {
+	if code, out := c.command("submit", "--name", "urgent", "--id", "urgent", "--priority", "90", "--min-devices", "2", "--work-dir", c.dir, "--", "true"); code != 0 {
 		t.Fatalf("submit: exit %d: %s", code, out)
 	}
 	jobs := c.await("the end of both", allEnded(2))

@@ -61,7 +61,7 @@ func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
 	for subject, body := range map[string]string{
 		"yard.job.notjson.submitted.v1":      "hello",
 		"yard.job.nan.submitted.v1":          `{"name":"nan","command":["true"],"batch_size":1,"training_set_size":1,"max_epochs":1,"estimated_hours":NaN}`,
-		"yard.job.negative.submitted.v1":     `{"name":"negative","command":["true"],"batch_size":-4,"training_set_size":-1,"max_epochs":0,"estimated_memory_mib":-5}`,
+		"yard.job.negative.submitted.v1":     `{"name":"negative","command":["true"],"batch_size":-4,"training_set_size":-1,"max_epochs":-1,"estimated_memory_mib":-5}`,
 		"yard.job.unknown.submitted.v1":      `{"name":"unknown","command":["true"],"batchsize":1,"training_set_size":1,"max_epochs":1}`,
 		"yard.job.twice.submitted.v1":        `{"name":"a","name":"b","command":["true"],"batch_size":1,"training_set_size":1,"max_epochs":1}`,
 		"yard.job.deep.submitted.v1":         deep,
@@ -190,7 +190,7 @@ func TestTheGuidesScriptIsPreemptedAndGoesOn(t *testing.T) {
 	}
 	id := train.JobID(strings.TrimSpace(out))
 	c.await("two of its epochs", func(jobs map[train.JobID]train.Job) bool { return jobs[id].EpochsDone >= 2 })
-	if code, out := c.command("submit", "--name", "urgent", "--id", "urgent", "--priority", "90", "--batch-size", "1", "--training-set-size", "1", "--epochs", "1", "--", "true"); code != 0 {
+	if code, out := c.command("submit", "--name", "urgent", "--id", "urgent", "--priority", "90", "--work-dir", c.dir, "--", "true"); code != 0 {
 		t.Fatalf("submit: exit %d: %s", code, out)
 	}
 	jobs := c.await("the end of the guide's script", func(jobs map[train.JobID]train.Job) bool { return jobs[id].State.Terminal() })
