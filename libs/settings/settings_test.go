@@ -55,7 +55,8 @@ admission: {allow_roots: [/data]}
 	want, _ := settings.New()
 	want.Planner.Policy, want.Planner.PlanInterval, want.Planner.Quotas, want.Planner.PowerLimits = "optimus", 7*time.Second, map[string]int{"a": 1, "b": 2}, []float64{150, 200.5}
 	want.NodeAgent.CPUSlots, want.NodeAgent.Labels, want.NodeAgent.Meters.RedfishInsecure, want.NodeAgent.Probes.Listen = 5, map[string]string{"zone": "a"}, true, []string{"10.0.0.1:7070"}
-	want.Admission.AllowRoots, want.Executor.Kubernetes.Tolerate, want.Executor.JobLogLimit = []string{"/data", "/x", "/y"}, nil, 3 // folders of the command line are added
+	// Folders of the command line are added to those of the file.
+	want.Admission.AllowRoots, want.Executor.Kubernetes.Tolerate, want.Executor.JobLogLimit = []string{"/data", "/x", "/y"}, nil, 3
 	if diff := cmp.Diff(want, all); diff != "" {
 		t.Error(diff)
 	}
