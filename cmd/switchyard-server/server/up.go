@@ -126,10 +126,10 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		p := installation.Context{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
 		other, err := installation.Announce(ctx, installation.ContextPath(), p)
 		if err != nil {
-			log.Warn("commands need --nats "+p.NATS, "error", err)
+			log.Warn("other commands need --nats", "nats", p.NATS, "error", err)
 		}
 		if other.NATS != "" {
-			log.Warn("commands reach another switchyard up: name this one with --nats "+p.NATS+" or SWITCHYARD_NATS", "nats", other.NATS, "data_dir", other.DataDir)
+			log.Warn("commands reach another switchyard up; name this one with --nats or SWITCHYARD_NATS", "nats", p.NATS, "other", other.NATS, "other_data_dir", other.DataDir)
 		}
 		log.Info("switchyard is up", "nats", p.NATS, "http", p.HTTP, "data_dir", p.DataDir)
 	}, all...)
