@@ -284,7 +284,8 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
 		return false
 	}
-	if !b.Exit.Unstarted {
+	job.Retries = max(job.Retries, b.Retry)
+	if !b.Exit.Unstarted && b.Retry == 0 {
 		job.Recoveries++
 	}
 	what := "vanished"
@@ -295,6 +296,10 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 		what = "was killed by " + b.Exit.Signal
 	case b.Exit.OutOfDeviceMemory():
 		what = "ran out of memory of its device"
+	case b.Exit.OutOfDisk():
+		what = "ended because a disk was full"
+	case b.Retry > 0:
+		what = fmt.Sprintf("failed with exit status %d", b.Exit.Code)
 	}
 	if mib := int64(b.Needs / unit.MiB); mib > job.Spec.EstimatedMemoryMiB {
 		job.Spec.EstimatedMemoryMiB = mib
@@ -312,6 +317,13 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	}
 	job.EpochStep = max(job.EpochStep, b.EpochStep)
 	message := fmt.Sprintf("attempt %d %s; starts again after %s in %s%s", b.Attempt, what, reached(job), spoken(b.RetrySeconds), lost(b.Resume))
+	if b.Retry > 0 {
+		from := "beginning"
+		if job.EpochsDone > 0 || job.EpochStep > 0 {
+			from = "checkpoint of " + reached(job)
+		}
+		message = fmt.Sprintf("attempt %d %s, tries again from the %s in %s%s", b.Attempt, what, from, spoken(b.RetrySeconds), lost(b.Resume))
+	}
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
 }
