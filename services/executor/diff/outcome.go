@@ -165,8 +165,8 @@ func failure(e train.Exit) train.Reason {
 	}
 }
 
-// failed decides whether a program that ended with a status other than 0 runs again. One that could not be started, or
-// that was already started again as often as it may, does not.
+// failed decides whether a program that ended with a status other than 0 runs again: not if it could not be started, or
+// was already started again as often as it may.
 func failed(v Verdict, e ending) Verdict {
 	v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
 	allowed := 0
