@@ -38,7 +38,7 @@ func (b *Backend) Start(_ context.Context, s launch.Setting) error {
 	return b.Spawn(Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
 }
 
-// unstarted returns the end of an attempt that could not be started. The job is not to blame for trouble of its machine:
+// unstarted returns the end of an attempt that could not be started. Trouble of the machine is not the fault of the job:
 // another attempt may start.
 func unstarted(err error) train.Exit {
 	if !passes(err) {
