@@ -38,8 +38,8 @@ func (b *Backend) Start(_ context.Context, s launch.Setting) error {
 	return b.Spawn(Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
 }
 
-// unstarted returns the end of an attempt that could not be started. Trouble of the machine is not the fault of the job:
-// another attempt may start.
+// unstarted returns the end of an attempt that could not be started. If its machine is in trouble, another attempt may
+// start.
 func unstarted(err error) train.Exit {
 	if !passes(err) {
 		return train.Exit{Code: launch.CannotStart, Message: err.Error()}
