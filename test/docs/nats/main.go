@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go" //nolint:depguard // it plays a client that knows nothing of Switchyard
 )
 
 func main() {
