@@ -41,7 +41,7 @@ const loop = `import switchyard\nwith switchyard.job() as job:\n    for epoch in
 
 // pages are the README and the pages to which it sends its readers first.
 var pages = []page{
-	{path: "README.md", before: running, after: ended},
+	{path: "README.md", after: ended},
 	{path: "libs/python/README.md", before: "test -x $TORCH\n" + running, after: ended},
 	{path: "docs/operations.md", before: "echo 'planner: {policy: switchyard}' >switchyard.yaml\n" + running + "switchyard run true"},
 	{path: "docs/templates.md", before: "sed s,[.][.]/[.][.],., examples/jobs/digits.yaml >job.yaml\nprintf '" + loop + "' >train.py\nexport SWITCHYARD_CPU_SLOTS=4\n" + running},
