@@ -60,8 +60,12 @@ func (r AttemptReport) NextSave(spec Spec, devices int, now time.Time) (time.Dur
 	return max(end-now.Sub(steps.At), step), true
 }
 
-// Saved reports whether the code of an attempt, or of one before it, has saved anything from which the job could go on.
+// Saved reports whether the code of an attempt, or of one before it, has saved anything from which the job could go on,
+// or will save it when it is asked to leave.
 func (r AttemptReport) Saved(a Attempt) bool {
+	if r.Signal != "" && !r.Spoke {
+		return r.Checkpoint != "" || r.Signal == SignalSave
+	}
 	return r.Checkpoint != "" || r.EpochsDone > 0 || a.StartedEpochs > 0 || a.StartedStep > 0
 }
 

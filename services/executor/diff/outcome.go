@@ -33,13 +33,15 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Outcome = train.OutcomeCancelled
 	case e.finished():
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)
-	case a.Stop == train.StopConverged && e.exit.Forced:
+	case a.Stop == train.StopConverged && e.left():
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
 	case a.Stop == train.StopOverspent && e.left():
 		v.Outcome, v.Reason = train.OutcomeFailed, tooExpensive(job)
 	case e.exit.Forced && makesRoom(a.Stop):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
-	case e.interrupted():
+	case e.leftBySignal():
+		v.Outcome = train.OutcomePreempted
+	case e.interrupted() || e.leftUnsaved():
 		return lost(v, a, r, job, e.exit)
 	case e.clean() && r.Ended == reportedFailed:
 		v.Outcome = train.OutcomeFailed
@@ -50,9 +52,16 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Outcome, v.Note = train.OutcomeSucceeded, note(v.EpochsDone, r, job)
 	default:
 		v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
+		if e.signalled() && v.Reason.Code == exitStatus {
+			v.Reason.Message += fmt.Sprintf(" after %s had asked it to leave, and without a checkpoint newer than its start", r.Signal)
+			v.Reason.Hint = "let it save its state before it ends, or leave out preempt and checkpoint; " + v.Reason.Hint
+		}
 	}
 	return v
 }
+
+// exitStatus is the reason code of a program that ended with a status other than 0.
+const exitStatus = "ExitStatus"
 
 // What training code reports about its own end.
 const (
@@ -90,6 +99,7 @@ func (e ending) resume() train.Resume {
 	case r.Steps.Known() && r.Steps.Epoch == epochs:
 		resume.LostSteps = max(r.Steps.Done-step, 0)
 		resume.LostSeconds = float64(resume.LostSteps) * r.Steps.Seconds
+	case r.FoundCheckpoint: // nobody knows how much work is in it
 	case !r.Steps.Known() && epochs == a.StartedEpochs && step == a.StartedStep && !a.StartedAt.IsZero():
 		resume.LostSeconds = max(a.ExitedAt.Sub(a.StartedAt).Seconds(), 0)
 	}
@@ -107,8 +117,21 @@ func (e ending) byItself() bool { return e.clean() && !e.exit.Forced && !e.repor
 // obeyed reports whether the program ended well after an order to stop.
 func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered }
 
+// signalled reports whether the program was asked to leave by a signal only: whatever its status, its checkpoint shows
+// whether it obeyed.
+func (e ending) signalled() bool {
+	return e.report.StopAnswered && e.report.Signal != "" && !e.report.Spoke && !e.exit.Lost && !e.exit.Forced
+}
+
+// leftBySignal reports whether the program ended, with its work saved, after a signal asked it to.
+func (e ending) leftBySignal() bool { return e.signalled() && e.report.Checkpoint != "" }
+
+// leftUnsaved reports whether the program ended with status 0 after a signal asked it to leave, but saved nothing. It
+// counts as lost: if it counted as a success, all its work would be.
+func (e ending) leftUnsaved() bool { return e.signalled() && e.clean() && e.report.Checkpoint == "" }
+
 // left reports whether the attempt ended because it was asked to, on its own or by force.
-func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
+func (e ending) left() bool { return e.exit.Forced || e.obeyed() || e.leftBySignal() }
 
 // finished reports whether the job has done all its work.
 func (e ending) finished() bool {
@@ -158,7 +181,7 @@ func failure(e train.Exit) train.Reason {
 		return train.Reason{Code: "NotStarted", Message: e.Message, Hint: "correct the submission and submit it under another id"}
 	}
 	return train.Reason{
-		Code: "ExitStatus", Message: fmt.Sprintf("the program ended with status %d", e.Code), Hint: "its last output is below; all of it is in the job's logs",
+		Code: exitStatus, Message: fmt.Sprintf("the program ended with status %d", e.Code), Hint: "its last output is below; all of it is in the job's logs",
 	}
 }
 
@@ -198,6 +221,8 @@ func describeExit(e train.Exit) string {
 		return "the processes vanished"
 	case e.Forced:
 		return "the processes were ended from outside"
+	case e.Signal == "":
+		return "it left when a signal asked it to, without a checkpoint"
 	default:
 		return "killed by " + e.Signal
 	}
@@ -205,7 +230,7 @@ func describeExit(e train.Exit) string {
 
 // lostBeforeNext counts the attempts in a row, up to and including a, that were lost without progress that was saved.
 func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
-	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep {
+	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep || r.FoundCheckpoint {
 		return 0
 	}
 	if a.Outcome == train.OutcomeRecovering && !unstarted(a) {
