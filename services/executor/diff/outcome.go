@@ -19,8 +19,9 @@ type Verdict struct {
 	Forced bool
 	// Resume says from where the next attempt goes on.
 	Resume train.Resume
-	// Retry is how long the next attempt waits after a loss.
-	Retry time.Duration
+	// Retry is how long the next attempt waits. Retries numbers it if it follows a failure of the program, not a loss.
+	Retry   time.Duration
+	Retries int
 }
 
 // Judge decides what an exit means. It returns the same verdict for the same record, so a crash between the decision
@@ -33,15 +34,13 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Outcome = train.OutcomeCancelled
 	case e.finished():
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)
-	case a.Stop == train.StopConverged && e.left():
+	case a.Stop == train.StopConverged && e.exit.Forced:
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
 	case a.Stop == train.StopOverspent && e.left():
 		v.Outcome, v.Reason = train.OutcomeFailed, tooExpensive(job)
 	case e.exit.Forced && makesRoom(a.Stop):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
-	case e.leftBySignal():
-		v.Outcome = train.OutcomePreempted
-	case e.interrupted() || e.leftUnsaved():
+	case e.interrupted():
 		return lost(v, a, r, job, e.exit)
 	case e.clean() && r.Ended == reportedFailed:
 		v.Outcome = train.OutcomeFailed
@@ -51,11 +50,7 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	case e.clean():
 		v.Outcome, v.Note = train.OutcomeSucceeded, note(v.EpochsDone, r, job)
 	default:
-		v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
-		if e.signalled() && v.Reason.Code == exitStatus {
-			v.Reason.Message += fmt.Sprintf(" after %s had asked it to leave, and without a checkpoint newer than its start", r.Signal)
-			v.Reason.Hint = "let it save its state before it ends, or leave out preempt and checkpoint; " + v.Reason.Hint
-		}
+		return failed(v, e)
 	}
 	return v
 }
@@ -114,36 +109,37 @@ func (e ending) clean() bool {
 // byItself reports whether the program ended well without being asked to leave.
 func (e ending) byItself() bool { return e.clean() && !e.exit.Forced && !e.report.StopAnswered }
 
-// obeyed reports whether the program ended well after an order to stop.
-func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered }
+// obeyed reports whether the program ended as it was asked to: well, or by a signal.
+func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered || e.leftBySignal() }
 
-// signalled reports whether the program was asked to leave by a signal only: whatever its status, its checkpoint shows
-// whether it obeyed.
+// signalled reports whether the program was asked to leave by a signal only.
 func (e ending) signalled() bool {
 	return e.report.StopAnswered && e.report.Signal != "" && !e.report.Spoke && !e.exit.Lost && !e.exit.Forced
 }
 
-// leftBySignal reports whether the program ended, with its work saved, after a signal asked it to.
+// leftBySignal reports whether the program ended with its work saved after a signal asked it to, whatever its status.
 func (e ending) leftBySignal() bool { return e.signalled() && e.report.Checkpoint != "" }
 
-// leftUnsaved reports whether the program ended with status 0 after a signal asked it to leave, but saved nothing. It
-// counts as lost: if it counted as a success, all its work would be.
-func (e ending) leftUnsaved() bool { return e.signalled() && e.clean() && e.report.Checkpoint == "" }
-
 // left reports whether the attempt ended because it was asked to, on its own or by force.
-func (e ending) left() bool { return e.exit.Forced || e.obeyed() || e.leftBySignal() }
+func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
 
 // finished reports whether the job has done all its work.
 func (e ending) finished() bool {
 	limit := e.job.Spec.MaxEpochs
 	all := e.report.Ended == reportedFinished || limit > 0 && e.epochs >= limit || e.job.ConvergedEpochs > 0
-	return e.clean() && all && e.report.Ended != reportedFailed
+	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
-// interrupted reports whether something other than the program ended the attempt. A program that shares a device and
-// ran out of its memory counts as interrupted: a co-runner may have used the memory it lacked.
+// interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
+// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well. And so
+// does one that a signal asked to leave, and that saved nothing: its end with status 0 is no success.
 func (e ending) interrupted() bool {
-	return e.exit.Forced || e.exit.Lost || e.exit.Signal != "" || e.attempt.Memory > 0 && e.exit.OutOfDeviceMemory()
+	unsaved := e.signalled() && e.clean() && e.report.Checkpoint == ""
+	return unsaved || interrupted(e.attempt, e.exit) && !e.leftBySignal()
+}
+
+func interrupted(a train.Attempt, e train.Exit) bool {
+	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || a.Memory > 0 && e.OutOfDeviceMemory()
 }
 
 // makesRoom reports whether a stop for this cause is followed by another attempt.
@@ -185,6 +181,44 @@ func failure(e train.Exit) train.Reason {
 	}
 }
 
+// failed decides whether a program that ended with a status other than 0 runs again: not if it could not be started, or
+// was already started again as often as it may.
+func failed(v Verdict, e ending) Verdict {
+	v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
+	if e.signalled() && v.Reason.Code == exitStatus {
+		v.Reason.Message += fmt.Sprintf(" after %s had asked it to leave, and without a checkpoint newer than its start", e.report.Signal)
+		v.Reason.Hint = "let it save its state before it ends, or leave out preempt and checkpoint; " + v.Reason.Hint
+	}
+	allowed := 0
+	switch {
+	case e.exit.Message != "" || e.exit.Reason.Code != "":
+	case e.job.Spec.Retries != nil:
+		allowed = *e.job.Spec.Retries
+	case e.report.SavedAnew(e.attempt):
+		allowed = 1
+	}
+	switch tried := e.attempt.Retries; {
+	case tried < allowed:
+		v.Outcome, v.Reason, v.Retry, v.Retries = train.OutcomeRecovering, train.Reason{}, RetryDelay(tried+1), tried+1
+	case tried > 0:
+		v.Reason.Message += fmt.Sprintf("; retries before: %d", tried)
+	}
+	return v
+}
+
+// retriesBeforeNext counts the attempts, up to and including a, whose program was started again after it failed.
+func retriesBeforeNext(a train.Attempt) int {
+	if failedItself(a) {
+		return a.Retries + 1
+	}
+	return a.Retries
+}
+
+// failedItself reports whether the program of an attempt that another one follows ended with a status other than 0.
+func failedItself(a train.Attempt) bool {
+	return a.Outcome == train.OutcomeRecovering && a.Exit != nil && a.Exit.Code != 0 && !interrupted(a, *a.Exit)
+}
+
 // lost decides between another attempt and giving up.
 func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e train.Exit) Verdict {
 	a.Outcome = train.OutcomeRecovering
@@ -217,6 +251,8 @@ func describeExit(e train.Exit) string {
 		return e.Reason.Message
 	case e.OutOfDeviceMemory():
 		return "out of memory on a device that it may share"
+	case e.OutOfDisk():
+		return "a disk was full"
 	case e.Lost:
 		return "the processes vanished"
 	case e.Forced:
@@ -233,7 +269,7 @@ func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep || r.FoundCheckpoint {
 		return 0
 	}
-	if a.Outcome == train.OutcomeRecovering && !unstarted(a) {
+	if a.Outcome == train.OutcomeRecovering && !unstarted(a) && !failedItself(a) {
 		return a.LostInARow + 1
 	}
 	return a.LostInARow
@@ -280,6 +316,9 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Forced = exit.Forced
 	case train.OutcomeRecovering:
 		v.Retry = max(a.NotBefore.Sub(a.ExitedAt), 0)
+		if failedItself(a) {
+			v.Retries = a.Retries + 1
+		}
 	case train.OutcomeCancelled, train.OutcomeNone:
 	}
 	return v
