@@ -59,7 +59,7 @@ func TestPlainScriptsArePreemptedBySignal(t *testing.T) {
 	}
 }
 
-// report returns what is known of an attempt from its code or its supervisor.
+// report returns what the code of an attempt, or its supervisor, has reported.
 func (c *cluster) report(id train.JobID, attempt int) train.AttemptReport {
 	c.t.Helper()
 	kv, err := bus.OpenKV[train.AttemptReport](c.ctx, c.bus, contract.Reports)

@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 				where.Nodes[i].Backend = train.BackendKubernetes
 			}
 		}, []string{
-			"NotSupported checkpoint: all nodes are those of Kubernetes, where nothing looks at the files or sends signals to the processes of a pod (let the code report its checkpoints to the job API)",
+			"NotSupported checkpoint: all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files (let the code report its checkpoints to the job API)",
 		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",

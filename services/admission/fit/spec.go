@@ -100,7 +100,7 @@ func (c *checker) leaving() {
 	}
 	if nodes := c.where.Nodes; len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n train.Node) bool { return !inCluster(n) }) {
 		c.refuse("NotSupported", "checkpoint", "let the code report its checkpoints to the job API",
-			"all nodes are those of Kubernetes, where nothing looks at the files or sends signals to the processes of a pod")
+			"all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files")
 	}
 }
 

@@ -131,8 +131,8 @@ func (e ending) finished() bool {
 }
 
 // interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
-// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well. And so
-// does one that a signal asked to leave, and that saved nothing: its end with status 0 is no success.
+// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well. A
+// program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0 is no success.
 func (e ending) interrupted() bool {
 	unsaved := e.signalled() && e.clean() && e.report.Checkpoint == ""
 	return unsaved || interrupted(e.attempt, e.exit) && !e.leftBySignal()

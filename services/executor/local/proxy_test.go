@@ -107,7 +107,7 @@ func TestPublishedTrainingIsReported(t *testing.T) {
 	}
 }
 
-// asking takes checkpoints and, once it is told to, answers that the programs have to leave.
+// asking takes checkpoints and, once stop is set, answers that the programs have to leave.
 type asking struct {
 	*httptest.Server
 	mu      sync.Mutex

@@ -40,7 +40,7 @@ type supervisor struct {
 	forced   bool
 	pipes    conc.WaitGroup
 	outputs  []*os.File
-	// proxy calls the job API for the programs; nil if nothing is known of them but their exit.
+	// proxy calls the job API for the programs; nil if it has nothing to report.
 	proxy *proxy
 	// kill fires when processes that were asked to end have to be killed; it is nil until they are asked.
 	kill <-chan time.Time
