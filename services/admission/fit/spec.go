@@ -86,10 +86,13 @@ func (c *checker) leaving() {
 	} else if p != "" && c.spec.Image != "" {
 		c.refuse("NotSupported", "preempt", "let the code call the job API, or run it without image", "the processes in a container get no signal from here")
 	}
-	pattern := c.spec.Checkpoint
-	if pattern == "" {
-		return
+	if c.spec.Checkpoint != "" {
+		c.checkpoint(c.spec.Checkpoint)
 	}
+}
+
+// checkpoint checks a pattern of files.
+func (c *checker) checkpoint(pattern string) {
 	c.text("checkpoint", pattern)
 	if _, err := path.Match(pattern, ""); err != nil || len(pattern) > maxPattern || slices.Contains(strings.Split(pattern, "/"), "..") {
 		c.refuse("InvalidPattern", "checkpoint", `e.g. "checkpoints/*.pt"`,

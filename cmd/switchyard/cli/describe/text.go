@@ -181,16 +181,22 @@ func (p *page) checkpoint(d description, now time.Time) {
 	case r.EpochsDone == 0 && j.EpochsDone == 0 && j.EpochStep == 0 && j.State.Active():
 		p.field("checkpoint", "none yet: if the job is lost now, it begins again")
 	}
-	if !j.State.Active() {
-		return
+	if j.State.Active() {
+		p.leaving(d, now)
 	}
-	if r.Signal == train.SignalSave {
+}
+
+// leaving says how and when a job can leave its devices.
+func (p *page) leaving(d description, now time.Time) {
+	r := d.Report
+	switch end, known := r.NextSave(d.Job.Spec, len(d.Job.Devices), now); {
+	case r.Signal == train.SignalSave:
 		p.field("", "it is asked to leave by SIGUSR1, which it catches")
-	} else if r.Signal != "" {
+	case r.Signal != "":
 		p.field("", "it is asked to leave by SIGTERM, after its next checkpoint: it does not catch SIGUSR1")
-	} else if r.AnyStep {
+	case r.AnyStep:
 		p.field("", "it can stop and save after any step")
-	} else if end, known := r.NextSave(j.Spec, len(j.Devices), now); known {
+	case known:
 		p.field("", "the next one in about %s, at the end of the epoch", render.Duration(end.Seconds()))
 	}
 }
