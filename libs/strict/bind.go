@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"encoding"
 	"encoding/json"
 	"math"
 	"reflect"
@@ -11,8 +12,8 @@ import (
 )
 
 // Bind reads n into target, a pointer whose type says what is wanted: structs with json tags, maps with texts for
-// keys, lists, pointers, texts, numbers, booleans, time.Time, json.Unmarshaler, and Node for a value that is read
-// later. Empty lists and objects are read as missing ones, unless Options.KeepEmpty is set. field is the path of n.
+// keys, lists, pointers, texts, numbers, booleans, time.Time, json.Unmarshaler, encoding.TextUnmarshaler for a scalar,
+// and Node for a value that is read later. Empty lists and objects are read as missing ones, unless Options.KeepEmpty is set. field is the path of n.
 func (r *Reader) Bind(n *Node, field string, target any) {
 	if field != "" {
 		r.push(field, -1)
@@ -51,6 +52,12 @@ func (r *Reader) bind(n *Node, target reflect.Value) {
 }
 
 func (r *Reader) bindScalar(n *Node, target reflect.Value) {
+	if words, ok := reflect.TypeAssert[encoding.TextUnmarshaler](target.Addr()); ok && n.Scalar() {
+		if err := words.UnmarshalText([]byte(n.Written())); err != nil {
+			r.here(n.Position, CodeType, "", "%v", err)
+		}
+		return
+	}
 	switch target.Kind() { // the kinds that readers use
 	case reflect.String:
 		if n.Kind != Text && !(r.options.Words && n.Scalar()) {

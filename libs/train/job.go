@@ -133,6 +133,9 @@ type Spec struct {
 	// Deadline is the time, as RFC 3339, by which the job should have ended. The job goes before others as far as that
 	// helps, and is not stopped after it.
 	Deadline *time.Time `json:"deadline,omitempty"`
+	// TimeLimit is how long the job may run in all, waiting apart, e.g. 90m, 2h or 1d12h. At the limit it is asked to
+	// leave, is terminated a minute later, and has failed with the reason TimeLimit; its checkpoints are kept.
+	TimeLimit unit.Duration `json:"time_limit,omitempty"`
 	// Strategy: none, all_reduce or parameter_server.
 	Strategy Strategy `json:"strategy,omitempty"`
 	// ParameterServers describes the servers of the strategy parameter_server, beside its workers, which get a device

@@ -139,6 +139,8 @@ const (
 	StopConverged StopCause = "converged"
 	// StopOverspent ends the job as failed: it has cost more than its group is ready to pay for one job.
 	StopOverspent StopCause = "overspent"
+	// StopTimeLimit ends the job as failed: it has run for as long as it may.
+	StopTimeLimit StopCause = "time_limit"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer. Each (job, number) is

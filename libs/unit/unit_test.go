@@ -28,3 +28,17 @@ func TestEnergyReadsWell(t *testing.T) {
 		}
 	}
 }
+
+func TestDurationsReadAsPeopleWriteThem(t *testing.T) {
+	for s, want := range map[string]string{"2h": "2h", "90m": "1h30m", "1d12h": "36h", "2d": "48h", "1h0m30s": "1h0m30s", "30s": "30s", "500ms": "500ms"} {
+		d, err := unit.ParseDuration(s)
+		if text, _ := d.MarshalText(); err != nil || string(text) != want {
+			t.Errorf("%s reads %s, error %v; want %s", s, text, err, want)
+		}
+	}
+	for _, s := range []string{"", "2", "-1", "d", "1d-1h", "0", "0s", "-1s", "-1d", "two hours", "99999999d", "3000000h"} {
+		if d, err := unit.ParseDuration(s); err == nil {
+			t.Errorf("%q is taken for %s", s, d)
+		}
+	}
+}

@@ -260,6 +260,9 @@ func (c *checker) amounts() {
 		c.refuse("OutOfRange", "deadline", "leave it out if the job may end at any time", "want a time after the submission at %s, within %d hours, found %s",
 			c.who.At.UTC().Format(time.RFC3339), MaxHours, d.UTC().Format(time.RFC3339))
 	}
+	if l := time.Duration(s.TimeLimit); l < 0 || l > MaxDeadline {
+		c.refuse("OutOfRange", "time_limit", "leave it out if the job may run for any time", "want more than 0 and at most %d hours, found %s", MaxHours, s.TimeLimit)
+	}
 	if s.MaxRestarts != nil {
 		c.between("max_restarts", int64(*s.MaxRestarts), 0, MaxRestarts, "")
 	}

@@ -220,7 +220,7 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "leaves " + when + " to go on with other devices"
 	case train.StopRetune:
 		message = "leaves " + when + " to go on with other system parameters"
-	case train.StopCancel:
+	case train.StopCancel, train.StopTimeLimit:
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
 		message = "ends " + when
@@ -236,8 +236,11 @@ func stopWithdrawn(job *train.Job, b *event.StopWithdrawn, state *train.State) b
 		return false
 	}
 	message := fmt.Sprintf("goes on where it is: plan %d gives it the same devices again", b.Generation)
-	if b.Cause == train.StopRetune {
+	switch b.Cause { //nolint:exhaustive // a newer plan withdrew the others
+	case train.StopRetune:
 		message = "goes on with the system parameters that it has"
+	case train.StopTimeLimit:
+		message = "goes on: its time limit is longer now"
 	}
 	explain(job, "StopWithdrawn", message, "")
 	return true
@@ -262,7 +265,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += " to make room"
 	case train.StopRetune:
 		message += " to go on with other system parameters"
-	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
+	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopTimeLimit:
 	}
 	switch {
 	case !saved:

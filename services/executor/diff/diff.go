@@ -310,10 +310,16 @@ func untilSettled(a train.Attempt, s State) time.Duration {
 func Due(s State, l Limits) map[train.JobID]time.Time {
 	due := map[train.JobID]time.Time{}
 	for id, a := range s.Attempts {
+		left, limited := s.Jobs[id].LimitLeft(a, s.Now)
 		switch {
 		case !s.Realm.Owns(a):
 		case a.Live() && a.Stop != train.StopNone:
 			due[id] = s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a))
+			if limited && left > 0 && s.Now.Add(left).Before(due[id]) {
+				due[id] = s.Now.Add(left)
+			}
+		case a.Live() && limited && !a.StartedAt.IsZero():
+			due[id] = s.Now.Add(max(left, 0))
 		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:
 			due[id] = s.Now.Add(untilSettled(a, s))
 		case !a.Live() && untilDue(s, a) > 0:

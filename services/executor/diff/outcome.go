@@ -37,6 +37,8 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
 	case a.Stop == train.StopOverspent && e.left():
 		v.Outcome, v.Reason = train.OutcomeFailed, tooExpensive(job)
+	case e.timedOut():
+		v.Outcome, v.Reason = train.OutcomeFailed, ranOut(job)
 	case e.exit.Forced && makesRoom(a.Stop):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
 	case e.interrupted():
@@ -110,6 +112,16 @@ func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered }
 // left reports whether the attempt ended because it was asked to, on its own or by force.
 func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
 
+// timedOut reports whether the attempt ended because of the time limit of its job, or ended for another reason and has
+// left no time for the next one.
+func (e ending) timedOut() bool {
+	if e.attempt.Stop == train.StopTimeLimit {
+		return e.left() || e.interrupted()
+	}
+	left, limited := e.job.LimitLeft(e.attempt, e.attempt.ExitedAt)
+	return limited && left <= 0 && (e.obeyed() || e.interrupted())
+}
+
 // finished reports whether the job has done all its work.
 func (e ending) finished() bool {
 	limit := e.job.Spec.MaxEpochs
@@ -139,6 +151,14 @@ func converged(job train.Job) string {
 // tooExpensive is the reason for ending a job that costs more than its group allows.
 func tooExpensive(job train.Job) train.Reason {
 	return train.Reason{Code: "TooExpensive", Message: job.Overspent, Hint: "submit it again: its group has learned from it"}
+}
+
+// ranOut is the reason for ending a job at its time limit.
+func ranOut(job train.Job) train.Reason {
+	return train.Reason{
+		Code: "TimeLimit", Message: fmt.Sprintf("it has run for %s, which is its time limit", job.Spec.TimeLimit),
+		Hint: "its checkpoints are kept; submit it again with a longer time_limit",
+	}
 }
 
 // note explains a success with fewer reported epochs than asked for. A job that never called the job API reports

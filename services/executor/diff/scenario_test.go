@@ -19,6 +19,8 @@ import (
 // executor does about them:
 //
 //	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read from its output
+//	      [minutes=120]                    its time limit
+//	a may run 3h                          its time limit is another one now
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan arrives; `a on gpu:0/6` is 6 of 16 GiB of a device,
 //	                                       `waits c (why)` gives a reason
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [read]   read: all of its output was read
@@ -109,6 +111,7 @@ func (w *world) happenAround(words []string) (known bool, output string, err err
 
 func (w *world) admit(words []string) {
 	job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
+	job.Spec.TimeLimit = unit.Duration(number(words, "minutes", 0)) * unit.Duration(time.Minute)
 	restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
 	job.Spec.MaxRestarts = &restarts
 	if slices.Contains(words, "overheard") {
@@ -145,6 +148,8 @@ func (w *world) happenTo(id train.JobID, verb string, words []string) bool {
 		w.exit(id, exitOf(words[2:]))
 	case "converges":
 		job.ConvergedEpochs = number(words, "epochs", 1)
+	case "may":
+		job.Spec.TimeLimit, _ = unit.ParseDuration(words[3])
 	case "overspends":
 		job.Overspent = "it has cost 9 J"
 	default:

@@ -20,6 +20,8 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		// All or nothing: the remaining processes wait for some that do not come back.
 		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
 		return action, true
+	case outOfTime(s, a):
+		return endInTime(s, a), true
 	case a.Stop != train.StopNone:
 		return forLeaving(s, l, a)
 	case job.ConvergedEpochs > 0:
@@ -38,6 +40,28 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return action, true
 	}
 	return rebatch(s, a)
+}
+
+// overtime reports whether the job of a live attempt has run for as long as it may.
+func overtime(s State, a train.Attempt) bool {
+	left, limited := s.Jobs[a.Job].LimitLeft(a, s.Now)
+	return limited && left <= 0
+}
+
+// outOfTime reports whether a live attempt is to be ended at the time limit of its job. It may be on its way out: if it
+// leaves to end its job, it has its time, and so has code that was asked to save its state.
+func outOfTime(s State, a train.Attempt) bool {
+	asked := a.Stop == train.StopTimeLimit && s.report(a).Spoke
+	return overtime(s, a) && !asked && (a.Stop == train.StopNone || a.Stop == train.StopTimeLimit || makesRoom(a.Stop))
+}
+
+// endInTime ends an attempt at the time limit of its job. Code that has called the job API may save its state first.
+func endInTime(s State, a train.Attempt) Action {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopTimeLimit, Reason: ranOut(s.Jobs[a.Job])}
+	if !s.report(a).Spoke {
+		action.Kind = Kill
+	}
+	return action
 }
 
 // rebatch lets an attempt that keeps its devices follow the batch of a newer plan.
@@ -77,16 +101,19 @@ func forLeaving(s State, l Limits, a train.Attempt) (Action, bool) {
 }
 
 // withdrawStop lets an attempt go on if the newest plan gives it the same devices again, or if its system parameters
-// are wanted again. It does nothing once the agent has noted that it answers the code with a stop: the code may have
+// are wanted again, or if its job may run for longer now. It does nothing once the agent has noted that it answers the code with a stop: the code may have
 // left already. If the agent does so at this very moment, the attempt leaves and the next one starts on the same
 // devices.
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && runsAs(a, wanted)
 	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale)
-	if a.Stop == train.StopRetune {
+	switch a.Stop { //nolint:exhaustive // the other causes stand
+	case train.StopRetune:
 		why, known := s.Retunes[ReportKey{a.Job, a.Number}]
 		moot = known && why.Code == ""
+	case train.StopTimeLimit:
+		moot = !overtime(s, a)
 	}
 	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && !s.report(a).StopAnswered
 }
@@ -142,10 +169,16 @@ func blocker(p train.Plan, job train.JobID) train.Reason {
 	return train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it no device", p.Generation)}
 }
 
+// limitGrace is how long an attempt may take to save its state after the time limit of its job.
+const limitGrace = time.Minute
+
 // Grace returns how long an attempt may take to leave. It leaves when it saves its state next, so it gets the limit and
 // twice the time that this will take as its steps show, and no less than three of its epochs, but at most MostGrace. An
 // attempt that was answered with a stop is on its way out and gets twice the time.
 func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time.Duration {
+	if a.Stop == train.StopTimeLimit {
+		return min(limitGrace, l.StopGrace)
+	}
 	grace := l.StopGrace
 	if next, known := r.NextSave(job.Spec, a.DeviceCount(), r.Steps.At); known {
 		grace += 2 * max(r.Steps.At.Add(next).Sub(a.StopSince), 0)

@@ -106,7 +106,8 @@ func (w *world) start(a Action, last train.Attempt, tried bool) error {
 }
 
 func (w *world) requestStop(a Action, last train.Attempt) error {
-	again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale)
+	again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale) ||
+		makesRoom(last.Stop) && a.Cause == train.StopTimeLimit
 	if !last.Live() || last.Stop != train.StopNone && !again {
 		return fmt.Errorf("asks %s/%d to stop to %s, which is %s with %q", a.Job, a.Number, a.Cause, last.Phase, last.Stop)
 	}
@@ -206,6 +207,10 @@ func (w *world) fold() error {
 		job := w.Jobs[a.Job]
 		if job.State.Terminal() {
 			return fmt.Errorf("%s ends as %s after it ended as %s", a.Job, a.Outcome, job.State)
+		}
+		if job.Spec.TimeLimit > 0 { // scenarios about grace periods have no run time
+			job.Attempt = a.Number
+			job.RunSeconds += a.ExitedAt.Sub(a.StartedAt).Seconds()
 		}
 		if a.Outcome.Terminal() || a.Outcome == train.OutcomePreempted || a.Outcome == train.OutcomeRecovering {
 			job.State = train.State(a.Outcome)

@@ -25,7 +25,7 @@ import (
 //	                                                energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]
+//	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing program=p ...]
 //	                                                a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]
 //	                                                part: of the device's memory, in GiB
@@ -234,6 +234,7 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 		j.Spec.Strategy = train.StrategyParameterServer
 		j.Spec.ParameterServers = &train.ServersSpec{Max: count(t, d, "servers", 0), Cores: count(t, d, "cores", 1), Async: d.HasArg("async")}
 	}
+	j.Spec.TimeLimit = unit.Duration(count(t, d, "limit", 0)) * unit.Duration(time.Second)
 	if until := count(t, d, "deadline", 0); until > 0 {
 		at := s.state.Now.Add(time.Duration(until) * time.Second)
 		j.Spec.Deadline = &at

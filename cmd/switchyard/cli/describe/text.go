@@ -235,6 +235,18 @@ func (p *page) deadline(d description, now time.Time) {
 	p.field("deadline", "%s", line)
 }
 
+// limit prints the time limit, and what is left of it.
+func (p *page) limit(j train.Job, now time.Time) {
+	limit := j.Spec.TimeLimit
+	switch left := limit.Seconds() - j.RunSecondsAt(now); {
+	case limit == 0:
+	case j.State.Terminal():
+		p.field("time limit", "%s", limit)
+	default:
+		p.field("time limit", "%s of running, %s left", limit, render.Duration(max(left, 0)))
+	}
+}
+
 // finish compares the predicted end with the end.
 func (p *page) finish(d description, now time.Time) {
 	j := d.Job
@@ -259,6 +271,7 @@ func (p *page) finish(d description, now time.Time) {
 		}
 	}
 	p.deadline(d, now)
+	p.limit(j, now)
 	if j.PriorityPenalty > 0 {
 		p.field("priority", "%d: lowered by %d, because the job takes longer than its user's estimate", j.EffectivePriority(), j.PriorityPenalty)
 	}

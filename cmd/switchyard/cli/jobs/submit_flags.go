@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // submitFlags are the fields of a submission as flags. A flag that is set overrides the file.
@@ -60,6 +61,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")
 	fs.Int64Var(&s.MainMemoryMiB, "main-memory-mib", 0, "main memory that each process may use, in MiB; not enforced without a container")
 	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
+	fs.TextVar(&s.TimeLimit, "time-limit", unit.Duration(0), "longest time that the job may run in all, e.g. 90m, 2h or 1d12h; then it is ended as failed (default: any)")
 	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
@@ -103,6 +105,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("cores", func() { spec.Cores = f.spec.Cores })
 	given("main-memory-mib", func() { spec.MainMemoryMiB = f.spec.MainMemoryMiB })
 	given("hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
+	given("time-limit", func() { spec.TimeLimit = f.spec.TimeLimit })
 	given("priority", func() { spec.Priority = &f.priority })
 	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
 	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })

@@ -109,7 +109,7 @@ func measuredSpec(a *console.Console, args []string, o measureOptions) (train.Sp
 		spec.MaxEpochs = o.epochs
 	}
 	spec.GlobalBatchSize = spec.WithDefaults().WithGlobalBatch().GlobalBatchSize
-	spec.Stop, spec.Deadline, spec.EstimatedHours, spec.Energy, spec.AdaptiveBatch = nil, nil, 0, nil, nil
+	spec.Stop, spec.Deadline, spec.TimeLimit, spec.EstimatedHours, spec.Energy, spec.AdaptiveBatch = nil, nil, 0, 0, nil, nil
 	return spec, nil
 }
 

@@ -116,11 +116,20 @@ func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
 	return g.computeServed(on)
 }
 
+// within bounds a prediction by what is left of the time limit, after which the job is ended.
+func (g *Gang) within(seconds float64) float64 {
+	const least = 1
+	if g.Spec.TimeLimit > 0 {
+		return math.Min(seconds, math.Max(g.Spec.TimeLimit.Seconds()-g.RunSeconds, least))
+	}
+	return seconds
+}
+
 // computeServed is the prediction for a gang with parameter servers.
 func (g *Gang) computeServed(on train.Config) float64 {
 	if g.predicted.source == FromModel {
 		each, _ := g.Model.EpochSecondsOn(on, g.Spec.StepsIn)
-		return bounded(g.predicted.epochsLeft * each)
+		return g.within(bounded(g.predicted.epochsLeft * each))
 	}
 	// The prior only says how the step changes with the gang; the time itself is guessed.
 	batch := max(g.Spec.BatchSize, 1)
@@ -131,7 +140,7 @@ func (g *Gang) computeServed(on train.Config) float64 {
 	}
 	least := g.config(g.Least, 1)
 	least.Servers = 1
-	return bounded(g.predicted.guess * epoch(on) / epoch(least))
+	return g.within(bounded(g.predicted.guess * epoch(on) / epoch(least)))
 }
 
 // Forecast predicts when a gang that goes on with a placement now ends, in seconds, with the interval that holds eight
@@ -148,7 +157,10 @@ func (s *Snapshot) Forecast(g *Gang, p Placement) (train.Span, bool) {
 	var span train.Span
 	switch g.Source() {
 	case FromNothing:
-		return span, false
+		if g.Spec.TimeLimit == 0 {
+			return span, false
+		}
+		span = train.Span{Expected: expected, High: g.within(math.Inf(1))}
 	case FromUser:
 		span = train.Span{Expected: expected, Low: userLow * expected, High: userHigh * expected}
 	case FromModel:
@@ -162,6 +174,7 @@ func (s *Snapshot) Forecast(g *Gang, p Placement) (train.Span, bool) {
 		span.Expected = math.Max(span.Expected-gone, lateExpected*gone)
 		span.Low, span.High = math.Max(span.Low-gone, 0), math.Max(span.High-gone, lateHigh*gone)
 	}
+	span.Expected, span.Low, span.High = g.within(span.Expected), g.within(span.Low), g.within(span.High)
 	span.High += s.Tuning.RestartSeconds // its last save and exit
 	span.Expected, span.Low = bounded(span.Expected), bounded(math.Min(span.Low, span.Expected))
 	span.High = math.Max(bounded(span.High), span.Expected)
@@ -177,10 +190,11 @@ func (g *Gang) remainingSpan(on train.Config) (train.Span, bool) {
 }
 
 // inEpoch is for how long a gang has been in its present epoch, by its attempt and the time of its epochs. Code that
-// has not called the job API has gone on since its start. Users' estimates and adaptive batches count steps already.
+// has not called the job API has gone on since its start. Users' estimates and adaptive batches count steps already, and
+// a time limit counts from now.
 func (g *Gang) inEpoch(expected float64) float64 {
 	r, left := g.Running, max(g.Spec.MaxEpochs-g.EpochsDone, 1)
-	if r == nil || g.Source() != FromModel || g.Spec.AdaptiveBatch != nil {
+	if r == nil || expected >= g.within(math.Inf(1)) || g.Source() != FromModel || g.Spec.AdaptiveBatch != nil {
 		return 0
 	}
 	gone := math.Max(r.Seconds-g.Model.StartSeconds, 0)
@@ -205,7 +219,7 @@ func (g *Gang) computeOn(on train.Config) float64 {
 	steps := g.Spec.StepsIn
 	if g.predicted.source == FromModel && g.Model != nil {
 		left, _ := g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), steps)
-		return bounded(left.Expected)
+		return g.within(bounded(left.Expected))
 	}
 	// The prior only says how the step grows with the devices; the time itself is guessed.
 	shape := curve.PriorAllReduce(max(g.Spec.BatchSize, 1))
@@ -213,7 +227,7 @@ func (g *Gang) computeOn(on train.Config) float64 {
 		cfg.LocalBatch = max(cfg.LocalBatch, 1)
 		return shape.StepSeconds(cfg) * steps(cfg)
 	}
-	return bounded(g.predicted.guess * epoch(on) / epoch(g.config(g.Least, 1)))
+	return g.within(bounded(g.predicted.guess * epoch(on) / epoch(g.config(g.Least, 1))))
 }
 
 // bounded keeps what no model should say out of the arithmetic and the plan: a plan with an infinite number could not
@@ -253,13 +267,13 @@ func (g *Gang) Expect(seconds map[int]float64, first float64) {
 		if left, known := seconds[g.Least+i]; known {
 			last = left
 		}
-		g.predicted.seconds[i] = last
+		g.predicted.seconds[i] = g.within(last)
 	}
 }
 
 // ExpectOn sets the prediction for one number of devices.
 func (g *Gang) ExpectOn(devices int, seconds float64) {
 	if i := devices - g.Least; i >= 0 && i < len(g.predicted.seconds) {
-		g.predicted.source, g.predicted.seconds[i] = FromModel, seconds
+		g.predicted.source, g.predicted.seconds[i] = FromModel, g.within(seconds)
 	}
 }
