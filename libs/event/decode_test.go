@@ -12,6 +12,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func TestDecodeSubmissionTakesEveryField(t *testing.T) {
@@ -25,6 +26,7 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 		NodeLabels: map[string]string{"gpushare": "true"},
+		After:      &train.AfterSpec{OK: []train.JobID{"a"}, Any: []train.JobID{"b"}, Failed: []train.JobID{"c"}}, TimeLimit: unit.Duration(2 * time.Hour),
 		Energy:     &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
 	}
 	data, err := json.Marshal(want)
@@ -54,6 +56,9 @@ func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 		{"fine", `{"name":"a"}`, nil},
 		{"times that are none", `{"deadline":"tomorrow"}`, []string{`WrongType deadline: want a time by RFC 3339, found "tomorrow" (write it as 2026-01-31T18:00:00Z)`}},
 		{"times as numbers", `{"deadline":1770000000}`, []string{"WrongType deadline: want a time, found 1770000000 (write it as 2026-01-31T18:00:00Z)"}},
+		{"a time limit below 0", `{"time_limit":-1}`, []string{`WrongType time_limit: want a time above 0 such as 90m, 2h or 1d12h, found "-1"`}},
+		{"a time limit of 0", `{"time_limit":"0s"}`, []string{`WrongType time_limit: want a time above 0 such as 90m, 2h or 1d12h, found "0s"`}},
+		{"a time limit that is none", `{"time_limit":["2h"]}`, []string{"WrongType time_limit: want text, found a list"}},
 		{"whole numbers in other spellings", `{"batch_size":8.0,"training_set_size":6e4}`, nil},
 		{"unknown key with a near miss", `{"batchsize":1}`, []string{"UnknownField batchsize: no such field (did you mean batch_size?)"}},
 		{"other case", `{"Batch_Size":1}`, []string{"UnknownField Batch_Size: no such field (did you mean batch_size?)"}},

@@ -18,6 +18,15 @@ type Admitted struct {
 	Spec train.Spec `json:"spec"`
 	// Position is the place in the queue at that moment, from 1 on.
 	Position int `json:"position"`
+	// Ended has the final states of the jobs in spec.after that had ended before.
+	Ended map[train.JobID]train.State `json:"after_ended,omitempty"`
+}
+
+// DependencyEnded says that a job for which this one waits has ended.
+type DependencyEnded struct {
+	// Job is the id of that job, State its final state.
+	Job   train.JobID `json:"job"`
+	State train.State `json:"state"`
 }
 
 // Rejected refuses a submission, with every reason at once.

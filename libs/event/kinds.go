@@ -31,6 +31,7 @@ const (
 	FactAdmitted          = "admitted"
 	FactRejected          = "rejected"
 	FactConflicted        = "conflicted"
+	FactDependencyEnded   = "dependency_ended"
 	FactTuned             = "tuned"
 	FactQueued            = "queued"
 	FactPlanned           = "planned"
@@ -84,6 +85,8 @@ func Kinds() []Kind {
 			"The submission was refused, with every reason.", body[Rejected]),
 		job(FactConflicted, "admission", "job/<id>/conflicted/<sequence>", repeated,
 			"A different submission under a taken id was ignored.", body[Conflicted]),
+		job(FactDependencyEnded, "admission", "job/<id>/dependency/<other>", repeated,
+			"A job for which this one waits has ended.", body[DependencyEnded]),
 		job(FactTuned, "planner", "job/<id>/tuned", once,
 			"The batch size of a job of a recurring group was chosen.", body[Tuned]),
 		job(FactQueued, "planner", "plan/<generation>/job/<id>/queued", repeated,

@@ -52,10 +52,8 @@ func (r *Reader) bind(n *Node, target reflect.Value) {
 }
 
 func (r *Reader) bindScalar(n *Node, target reflect.Value) {
-	if words, ok := reflect.TypeAssert[encoding.TextUnmarshaler](target.Addr()); ok && n.Scalar() {
-		if err := words.UnmarshalText([]byte(n.Written())); err != nil {
-			r.here(n.Position, CodeType, "", "%v", err)
-		}
+	if words, ok := reflect.TypeAssert[encoding.TextUnmarshaler](target.Addr()); ok {
+		r.bindText(n, words)
 		return
 	}
 	switch target.Kind() { // the kinds that readers use
@@ -77,6 +75,17 @@ func (r *Reader) bindScalar(n *Node, target reflect.Value) {
 		}
 	default:
 		r.bindInt(n, target)
+	}
+}
+
+// bindText passes a scalar as it is written, so that the type can say what it wants of a number, too.
+func (r *Reader) bindText(n *Node, target encoding.TextUnmarshaler) {
+	if !n.Scalar() {
+		r.wrongType(n, "text", "")
+		return
+	}
+	if err := target.UnmarshalText([]byte(n.Written())); err != nil {
+		r.here(n.Position, CodeType, "", "%v", err)
 	}
 }
 

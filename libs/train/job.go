@@ -133,6 +133,8 @@ type Spec struct {
 	// Deadline is the time, as RFC 3339, by which the job should have ended. The job goes before others as far as that
 	// helps, and is not stopped after it.
 	Deadline *time.Time `json:"deadline,omitempty"`
+	// After names jobs that must have ended before this one starts.
+	After *AfterSpec `json:"after,omitempty"`
 	// TimeLimit is how long the job may run in all, waiting apart, e.g. 90m, 2h or 1d12h. At the limit it is asked to
 	// leave, is terminated a minute later, and has failed with the reason TimeLimit; its checkpoints are kept.
 	TimeLimit unit.Duration `json:"time_limit,omitempty"`
@@ -332,6 +334,9 @@ type Job struct {
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`
+	// Ended has the final states of jobs that this one waited for, by id; ReadyAt is when the last of them had ended.
+	Ended   map[JobID]State `json:"after_ended,omitempty"`
+	ReadyAt time.Time       `json:"ready_at,omitzero"`
 	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then
 	// on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`

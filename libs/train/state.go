@@ -77,6 +77,7 @@ func Transitions() []Transition {
 		{"outgrew", all, SameState},
 		{"converged", all, SameState},
 		{"overspent", all, SameState},
+		{"dependency_ended", all, SameState},
 		{"cancel_requested", all, SameState},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -60,5 +61,51 @@ func TestTheTimeLimitOutlivesTheScheduler(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in %s", want, out)
 		}
+	}
+}
+
+// A job starts after the jobs that it waits for, which a person names as in other commands.
+func TestJobsStartAfterOthers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	submit := func(id string, args ...string) {
+		t.Helper()
+		args = append([]string{"submit", "--id", id, "--name", "n-" + id, "--work-dir", c.dir}, args...)
+		if code, out := c.command(args...); code != 0 {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+	}
+	goOn := filepath.Join(c.dir, "go-on")
+	submit("first", "--", "sh", "-c", "while ! test -e "+goOn+"; do sleep 0.1; done")
+	submit("second", "--after", "n-first", "--", "true")
+	submit("never", "--after", "failed:first,any:second", "--", "true")
+	submit("later", "--after", "any:never", "--", "true")
+	if code, out := c.command("submit", "--id", "lost", "--after", "ok:nobody", "--work-dir", c.dir, "--", "true"); code != 2 || !strings.Contains(out, `no job "nobody"`) {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	c.await("the plan says what they wait for", func(jobs map[train.JobID]train.Job) bool {
+		return strings.HasPrefix(jobs["second"].Message, "waits for first to succeed")
+	})
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	jobs := c.await("all have ended", func(jobs map[train.JobID]train.Job) bool {
+		for _, id := range []train.JobID{"first", "second", "never", "later"} {
+			if !jobs[id].State.Terminal() {
+				return false
+			}
+		}
+		return true
+	})
+	if first, second := jobs["first"], jobs["second"]; second.State != train.StateSucceeded || second.StartedAt.Before(first.FinishedAt) {
+		t.Errorf("second is %s, started at %s, and first ended at %s", second.State, second.StartedAt, first.FinishedAt)
+	}
+	if j := jobs["never"]; j.State != train.StateCancelled || j.Reason != "DependencyNeverSatisfied" || j.Attempt != 0 {
+		t.Errorf("never is %s, %s: %s", j.State, j.Reason, j.Message)
+	}
+	if j := jobs["later"]; j.State != train.StateSucceeded {
+		t.Errorf("later is %s, %s: %s", j.State, j.Reason, j.Message)
 	}
 }

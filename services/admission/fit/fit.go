@@ -26,6 +26,8 @@ type Identity struct {
 // infeasible yet.
 type Inventory struct {
 	Nodes []train.Node
+	// Jobs are the states of the earlier jobs that the spec names in after.
+	Jobs map[train.JobID]train.State
 }
 
 // Paths are the folders and the script of a spec as the shell resolved them.
@@ -81,6 +83,7 @@ const (
 	MaxLoss        = 1e12
 	MaxPorts       = 64
 	MaxLabels      = 32
+	MaxAfter       = 100
 	MaxBatchSizes  = 32
 	FirstNodePort  = 1024
 	maxReasons     = 50
@@ -101,6 +104,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.labels()
 	c.ports()
 	c.energy()
+	c.after()
 	malformed := len(c.reasons) > 0
 	c.feasible()
 	v := Verdict{Reasons: bounded(c.reasons), Infeasible: !malformed && len(c.reasons) > 0}

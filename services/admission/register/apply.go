@@ -3,6 +3,8 @@ package register
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -19,6 +21,8 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 		return admitted(job, f, b), nil
 	case *event.Rejected:
 		return rejected(job, f, b), nil
+	case *event.DependencyEnded:
+		return dependencyEnded(job, f, b), nil
 	case *event.Tuned:
 		return tuned(job, b), nil
 	case *event.Queued:
@@ -72,7 +76,7 @@ func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
 }
 
 func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
-	job.Spec, job.AdmittedAt = b.Spec, f.Time
+	job.Spec, job.AdmittedAt, job.Ended = b.Spec, f.Time, b.Ended
 	explain(job, "Admitted", fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
 	return true
 }
@@ -88,6 +92,30 @@ func rejected(job *train.Job, f Fact, b *event.Rejected) bool {
 		job.SubmittedAt = f.Time
 	}
 	job.FinishedAt = f.Time
+	return true
+}
+
+// dependencyEnded notes the end of a job that this one waits for. If it is not the required end, the job is cancelled.
+func dependencyEnded(job *train.Job, f Fact, b *event.DependencyEnded) bool {
+	if !slices.ContainsFunc(job.Awaits(), func(d train.Dependency) bool { return d.Job == b.Job }) {
+		return false
+	}
+	ended := maps.Clone(job.Ended)
+	if ended == nil {
+		ended = map[train.JobID]train.State{}
+	}
+	ended[b.Job] = b.State
+	job.Ended, job.ReadyAt = ended, f.Time
+	if never, is := job.NeverStarts(); is {
+		job.CancelRequested = true
+		explain(job, never.Code, never.Message, "")
+		return true
+	}
+	message := fmt.Sprintf("%s has ended as %s", b.Job, b.State)
+	if left := job.Awaits(); len(left) > 0 {
+		message += "; " + left[0].Reason().Message
+	}
+	explain(job, "DependencyEnded", message, "")
 	return true
 }
 
@@ -414,6 +442,10 @@ func failed(job *train.Job, f Fact, b *event.Failed) bool {
 
 func cancelled(job *train.Job, f Fact, b *event.Cancelled) bool {
 	finish(job, f.Time, b.Attempt, b.EpochsDone)
+	if never, is := job.NeverStarts(); is {
+		explain(job, never.Code, never.Message, "submit it again without after, or after another job")
+		return true
+	}
 	explain(job, "Cancelled", fmt.Sprintf("ended as asked after %d epochs", job.EpochsDone), "")
 	return true
 }

@@ -29,7 +29,8 @@ func drawBody(t *rapid.T, fact string) any {
 	case event.FactSubmitted:
 		return &event.Submitted{Spec: train.Spec{Name: "n", MaxEpochs: 9}}
 	case event.FactAdmitted:
-		return &event.Admitted{Spec: train.Spec{Name: "n", MaxEpochs: 9}.WithDefaults(), Position: 1}
+		after := &train.AfterSpec{OK: []train.JobID{"other1"}, Any: []train.JobID{"other2"}}
+		return &event.Admitted{Spec: train.Spec{Name: "n", MaxEpochs: 9, After: after}.WithDefaults(), Position: 1}
 	case event.FactRejected:
 		return &event.Rejected{Reasons: []train.Reason{reason}, Message: "no"}
 	case event.FactConflicted:
@@ -64,6 +65,8 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.Converged{EpochsDone: epochs, LossDecrease: 0.1}
 	case event.FactOverspent:
 		return &event.Overspent{Group: strings.Repeat("g", 9000), CostJoules: 2.5, CeilingJoules: 2}
+	case event.FactDependencyEnded:
+		return &event.DependencyEnded{Job: train.JobID(fmt.Sprint("other", attempt)), State: rapid.SampledFrom([]train.State{train.StateSucceeded, train.StateFailed}).Draw(t, "state")}
 	case event.FactCancelRequested:
 		return &event.CancelRequested{By: "ann"}
 	case event.FactSucceeded:

@@ -43,6 +43,7 @@ import (
 //	restarted id=x times=6                          within the last hour
 //	wants id=x devices=2 [batch_devices=2]          the devices on which its experiment wants it to run, and those for
 //	                                                which its batch size is meant
+//	awaits id=x ok=y                                it starts after another job has succeeded
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	cordon node=a [devices=(gpu:0)] [drain]         an operator keeps jobs off; drain: those there are to leave
 //	unstarted id=x node=a                           its start there failed
@@ -123,6 +124,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
 	case "done":
 		s.find(t, d).EpochsDone = count(t, d, "epochs", 0)
+	case "awaits":
+		j := s.find(t, d)
+		j.Awaits = append(j.Awaits, train.Dependency{Job: train.JobID(text(t, d, "ok", "")), On: train.AfterOK})
 	case "cancel":
 		s.find(t, d).CancelRequested = true
 	case "ended":

@@ -129,7 +129,7 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	key := string(j.ID)
 	wish := r.Settings[key]
 	job := state.Job{
-		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
+		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.QueuedAt(), Awaits: j.Awaits(), EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
 		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]),
 		BatchDevices: wish.BatchDevices,

@@ -272,6 +272,16 @@ func (p *page) finish(d description, now time.Time) {
 	}
 	p.deadline(d, now)
 	p.limit(j, now)
+	for i, d := range j.Spec.Dependencies() {
+		label, state := "", "has not ended"
+		if ended, is := j.Ended[d.Job]; is {
+			state = string(ended)
+		}
+		if i == 0 {
+			label = "after"
+		}
+		p.field(label, "%s:%s, %s", d.On, d.Job, state)
+	}
 	if j.PriorityPenalty > 0 {
 		p.field("priority", "%d: lowered by %d, because the job takes longer than its user's estimate", j.EffectivePriority(), j.PriorityPenalty)
 	}

@@ -196,6 +196,9 @@ type SubmitResult struct {
 // Submit publishes a submission and waits for the answer of admission.
 func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
 	result := SubmitResult{ID: id}
+	if err := findAwaited(ctx, b, &spec); err != nil {
+		return result, err
+	}
 	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
 	repeat, err := PublishSubmission(ctx, b, event.StreamJobs, fact)
 	if err != nil {
@@ -220,6 +223,22 @@ func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (S
 		}
 	}
 	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+}
+
+// findAwaited replaces what a person called the jobs to wait for by their ids.
+func findAwaited(ctx context.Context, b *bus.Bus, spec *train.Spec) error {
+	found := &train.AfterSpec{}
+	for _, d := range spec.Dependencies() {
+		job, err := console.FindJob(ctx, b, string(d.Job), exit.Usage)
+		if err != nil {
+			return fmt.Errorf("after: %w", err)
+		}
+		found.Add(train.Dependency{Job: job.ID, On: d.On})
+	}
+	if spec.After != nil {
+		spec.After = found
+	}
+	return nil
 }
 
 // firstPrediction waits a moment for a plan that knows the job.

@@ -29,6 +29,7 @@ type submitFlags struct {
 	launch     string
 	env        []string
 	envFile    string
+	after      []string
 	ports      string
 }
 
@@ -61,6 +62,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")
 	fs.Int64Var(&s.MainMemoryMiB, "main-memory-mib", 0, "main memory that each process may use, in MiB; not enforced without a container")
 	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
+	fs.StringSliceVar(&f.after, "after", nil, "[ok:|any:|failed:]JOB[,..]: start after these jobs have succeeded (ok, the default), ended or failed")
 	fs.TextVar(&s.TimeLimit, "time-limit", unit.Duration(0), "longest time that the job may run in all, e.g. 90m, 2h or 1d12h; then it is ended as failed (default: any)")
 	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
@@ -139,6 +141,13 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 		spec.Env[name] = value
 	}
+	if fs.Changed("after") {
+		after, err := parseAfter(f.after)
+		if err != nil {
+			return err
+		}
+		spec.After = after
+	}
 	if fs.Changed("port") {
 		ports, err := ParsePorts(f.ports)
 		if err != nil {
@@ -178,6 +187,21 @@ func adaptiveOf(spec *train.Spec) *train.AdaptiveBatchSpec {
 		spec.AdaptiveBatch = &train.AdaptiveBatchSpec{}
 	}
 	return spec.AdaptiveBatch
+}
+
+// parseAfter reads the jobs to wait for, each as END:JOB or JOB.
+func parseAfter(words []string) (*train.AfterSpec, error) {
+	after := &train.AfterSpec{}
+	for _, word := range words {
+		on, job, given := strings.Cut(word, ":")
+		if !given {
+			on, job = train.AfterOK, word
+		}
+		if job == "" || !after.Add(train.Dependency{Job: train.JobID(job), On: on}) {
+			return nil, fmt.Errorf("--after %q: want ok:JOB, any:JOB or failed:JOB", word)
+		}
+	}
+	return after, nil
 }
 
 // ParsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].

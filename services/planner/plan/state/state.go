@@ -53,6 +53,8 @@ type Job struct {
 	Running *Running `json:"running,omitempty"`
 	Planned *Holding `json:"planned,omitempty"`
 
+	// Awaits are the jobs that must have ended before this one starts.
+	Awaits []train.Dependency `json:"awaits,omitempty"`
 	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish.
 	WantsDevices int `json:"wants_devices,omitempty"`
 	// BatchDevices is the number of devices for which the batch size of the job is meant: on others a step has as many
