@@ -91,7 +91,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	job, _ := s.cache.job(action.Job)
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
-		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
+		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, Retries: action.Retries, UnstartedInARow: action.UnstartedInARow,
 		Batch: action.Batch, BatchGeneration: action.Generation, Setting: s.cache.setting(action.Job),
 	}
 	if denied(last, a.Setting) {
@@ -180,7 +180,7 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 	}
 	err = s.backend.Start(ctx, launch.Setting{
 		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
-		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), PythonPath: s.config.PythonPath,
+		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), Passed: s.config.JobEnvironment, PythonPath: s.config.PythonPath,
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ type submitFlags struct {
 	spec       train.Spec
 	priority   int
 	restarts   int
+	retries    int
 	stop       train.StopSpec
 	adaptive   train.AdaptiveBatchSpec
 	rate       string
@@ -73,9 +75,10 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
 
 // apply sets the fields of spec whose flags are set. It makes folders absolute: the job does not start in this
@@ -115,6 +118,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("launch", func() { spec.Launch = train.Launch(f.launch) })
 	given("parameter-servers", func() { spec.ParameterServers = &train.ServersSpec{Max: f.servers} })
 	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
+	given("retries", func() { spec.Retries = &f.retries })
 	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
 	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })
 	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
@@ -134,7 +138,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	for _, pair := range slices.Concat(pairs, f.env) {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return fmt.Errorf("--env %q: want NAME=VALUE", pair)
+			if value, ok = os.LookupEnv(name); !ok {
+				return fmt.Errorf("--env %q: want NAME=VALUE, or the name of a variable that is set here", pair)
+			}
 		}
 		if spec.Env == nil {
 			spec.Env = map[string]string{}
