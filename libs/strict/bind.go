@@ -13,7 +13,8 @@ import (
 
 // Bind reads n into target, a pointer whose type says what is wanted: structs with json tags, maps with texts for
 // keys, lists, pointers, texts, numbers, booleans, time.Time, json.Unmarshaler, encoding.TextUnmarshaler for a scalar,
-// and Node for a value that is read later. Empty lists and objects are read as missing ones, unless Options.KeepEmpty is set. field is the path of n.
+// and Node for a value that is read later. Empty lists and objects are read as missing ones, unless Options.KeepEmpty
+// is set. field is the path of n.
 func (r *Reader) Bind(n *Node, field string, target any) {
 	if field != "" {
 		r.push(field, -1)

@@ -104,8 +104,8 @@ func (j Job) NeverStarts() (Reason, bool) {
 	return Reason{}, false
 }
 
-// QueuedAt returns since when the job could have had devices: what it waited for other jobs gives it no place in the
-// queue.
+// QueuedAt returns the time from which on the job could have had devices: waiting for other jobs gives it no place in
+// the queue.
 func (j Job) QueuedAt() time.Time {
 	if j.ReadyAt.After(j.SubmittedAt) {
 		return j.ReadyAt

@@ -16,8 +16,8 @@ func (b *bench) after(on string) string {
 	return strings.Replace(b.spec(), "{", fmt.Sprintf(`{"after":%s,`, on), 1)
 }
 
-// A job that waits for others learns of each end, also of one that was published while admission was away. If its
-// condition can no longer hold it is cancelled.
+// A job that waits for others learns of each end, also if admission was away at that moment. If its condition can no
+// longer hold it is cancelled.
 func TestAJobWaitsForOthers(t *testing.T) {
 	b := newBench(t)
 	stop := b.serve()

@@ -101,9 +101,9 @@ func forLeaving(s State, l Limits, a train.Attempt) (Action, bool) {
 }
 
 // withdrawStop lets an attempt go on if the newest plan gives it the same devices again, or if its system parameters
-// are wanted again, or if its job may run for longer now. It does nothing once the agent has noted that it answers the code with a stop: the code may have
-// left already. If the agent does so at this very moment, the attempt leaves and the next one starts on the same
-// devices.
+// are wanted again, or if its job may run for longer now. It does nothing once the agent has noted that it answers the
+// code with a stop: the code may have left already. If the agent does so at this very moment, the attempt leaves and
+// the next one starts on the same devices.
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && runsAs(a, wanted)

@@ -25,8 +25,8 @@ import (
 //	                                                energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing program=p ...]
-//	                                                a job, submitted one second after the one before
+//	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing
+//	    program=p ...]                              a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]
 //	                                                part: of the device's memory, in GiB
 //	planned id=x node=a devices=(cpu:0) [nowhere]   what the last plan gave, if it differs; nowhere: nothing

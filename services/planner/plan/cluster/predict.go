@@ -116,7 +116,7 @@ func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
 	return g.computeServed(on)
 }
 
-// within bounds a prediction by what is left of the time limit, after which the job is ended.
+// within bounds a prediction by the rest of the time limit, after which the job is ended.
 func (g *Gang) within(seconds float64) float64 {
 	const least = 1
 	if g.Spec.TimeLimit > 0 {
@@ -190,8 +190,8 @@ func (g *Gang) remainingSpan(on train.Config) (train.Span, bool) {
 }
 
 // inEpoch is for how long a gang has been in its present epoch, by its attempt and the time of its epochs. Code that
-// has not called the job API has gone on since its start. Users' estimates and adaptive batches count steps already, and
-// a time limit counts from now.
+// has not called the job API has gone on since its start. Users' estimates and adaptive batches count steps already, a
+// time limit counts from now.
 func (g *Gang) inEpoch(expected float64) float64 {
 	r, left := g.Running, max(g.Spec.MaxEpochs-g.EpochsDone, 1)
 	if r == nil || expected >= g.within(math.Inf(1)) || g.Source() != FromModel || g.Spec.AdaptiveBatch != nil {
