@@ -312,16 +312,12 @@ func untilSettled(a train.Attempt, s State) time.Duration {
 func Due(s State, l Limits) map[train.JobID]time.Time {
 	due := map[train.JobID]time.Time{}
 	for id, a := range s.Attempts {
-		left, limited := s.Jobs[id].LimitLeft(a, s.Now)
 		switch {
 		case !s.Realm.Owns(a):
-		case a.Live() && a.Stop != train.StopNone:
-			due[id] = s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a))
-			if limited && left > 0 && s.Now.Add(left).Before(due[id]) {
-				due[id] = s.Now.Add(left)
+		case a.Live():
+			if wait, waits := untilEnded(s, l, a); waits {
+				due[id] = s.Now.Add(wait)
 			}
-		case a.Live() && limited && !a.StartedAt.IsZero():
-			due[id] = s.Now.Add(max(left, 0))
 		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:
 			due[id] = s.Now.Add(untilSettled(a, s))
 		case !a.Live() && untilDue(s, a) > 0:
@@ -329,4 +325,18 @@ func Due(s State, l Limits) map[train.JobID]time.Time {
 		}
 	}
 	return due
+}
+
+// untilEnded returns how long a live attempt may go on: to the end of its grace period, or to the time limit of its job.
+func untilEnded(s State, l Limits, a train.Attempt) (time.Duration, bool) {
+	left, limited := s.Jobs[a.Job].LimitLeft(a, s.Now)
+	limited = limited && left > 0 && !a.StartedAt.IsZero()
+	if a.Stop == train.StopNone {
+		return left, limited
+	}
+	grace := Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a)
+	if limited {
+		grace = min(grace, left)
+	}
+	return grace, true
 }

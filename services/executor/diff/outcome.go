@@ -36,10 +36,8 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)
 	case a.Stop == train.StopConverged && e.exit.Forced:
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
-	case a.Stop == train.StopOverspent && e.left():
-		v.Outcome, v.Reason = train.OutcomeFailed, tooExpensive(job)
-	case e.timedOut():
-		v.Outcome, v.Reason = train.OutcomeFailed, ranOut(job)
+	case a.Stop == train.StopOverspent && e.left(), e.timedOut():
+		v.Outcome, v.Reason = train.OutcomeFailed, e.exceeded()
 	case e.exit.Forced && makesRoom(a.Stop):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
 	case e.interrupted():
@@ -121,6 +119,14 @@ func (e ending) timedOut() bool {
 	}
 	left, limited := e.job.LimitLeft(e.attempt, e.attempt.ExitedAt)
 	return limited && left <= 0 && (e.obeyed() || e.interrupted())
+}
+
+// exceeded is the limit for which the job has failed.
+func (e ending) exceeded() train.Reason {
+	if e.attempt.Stop == train.StopOverspent {
+		return tooExpensive(e.job)
+	}
+	return ranOut(e.job)
 }
 
 // finished reports whether the job has done all its work.
