@@ -327,7 +327,7 @@ func Due(s State, l Limits) map[train.JobID]time.Time {
 	return due
 }
 
-// untilEnded returns how long a live attempt may go on: to the end of its grace period, or to the time limit of its job.
+// untilEnded returns how long a live attempt may go on: to the end of its grace period or the time limit of its job.
 func untilEnded(s State, l Limits, a train.Attempt) (time.Duration, bool) {
 	left, limited := s.Jobs[a.Job].LimitLeft(a, s.Now)
 	limited = limited && left > 0 && !a.StartedAt.IsZero()

@@ -51,14 +51,14 @@ func overtime(s State, a train.Attempt) bool {
 // outOfTime reports whether a live attempt is to be ended at the time limit of its job. It may be on its way out: if it
 // leaves to end its job, it has its time, and so has code that was asked to save its state.
 func outOfTime(s State, a train.Attempt) bool {
-	asked := a.Stop == train.StopTimeLimit && s.report(a).Spoke
+	asked := a.Stop == train.StopTimeLimit && s.report(a).Askable()
 	return overtime(s, a) && !asked && (a.Stop == train.StopNone || a.Stop == train.StopTimeLimit || makesRoom(a.Stop))
 }
 
-// endInTime ends an attempt at the time limit of its job. Code that has called the job API may save its state first.
+// endInTime ends an attempt at the time limit of its job. Code that can be asked to leave may save its state first.
 func endInTime(s State, a train.Attempt) Action {
 	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopTimeLimit, Reason: ranOut(s.Jobs[a.Job])}
-	if !s.report(a).Spoke {
+	if !s.report(a).Askable() {
 		action.Kind = Kill
 	}
 	return action
