@@ -21,7 +21,7 @@ var unread = map[string]string{
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
-	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Retries": "", "Command": "counts for jobs that share",
+	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Retries": "", "Spec.Preempt": "", "Spec.Checkpoint": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
 }
 
 // TestEveryFieldIsNews: whichever field of a state changes, the next decision sees that there is news.
@@ -90,7 +90,7 @@ func fullState() State {
 	j.Slow[0].FoundAt = now
 	j.Planned.Node, j.Planned.Devices, j.Planned.Parts = "a", []train.DeviceID{"gpu:0"}, nil
 	j.Planned.Servers[0].Node = "a"
-	j.Running = nil
+	j.Running, j.Awaits = nil, nil // a job that waits for others takes no part
 	return s
 }
 
