@@ -167,7 +167,7 @@ func interruptions(j train.Job) string {
 	for _, c := range []struct {
 		times     int
 		one, many string
-	}{{j.Rescales, "rescale", "rescales"}, {j.Preemptions, "preemption", "preemptions"}, {j.Recoveries, "restart after a crash", "restarts after a crash"}} {
+	}{{j.Rescales, "rescale", "rescales"}, {j.Preemptions, "preemption", "preemptions"}, {j.Recoveries, "restart after a crash", "restarts after a crash"}, {j.Retries, "retry", "retries"}} {
 		if c.times > 0 {
 			all = append(all, counted(c.times, c.one, c.many))
 		}
@@ -390,7 +390,11 @@ func (p *page) spec(s train.Spec) {
 		line += fmt.Sprintf(", estimated to take %s", render.Duration(s.EstimatedHours*3600))
 	}
 	p.field("  priority", "%s", line)
-	p.field("  restarts", "at most %d in a row after crashes of its node or processes", *s.MaxRestarts)
+	line = fmt.Sprintf("at most %d in a row after crashes of its node or processes", *s.MaxRestarts)
+	if s.Retries != nil {
+		line += fmt.Sprintf(", %d after a status other than 0", *s.Retries)
+	}
+	p.field("  restarts", "%s", line)
 }
 
 // folders prints the job's folders, and the names by which the job sees them.
