@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// The version of a service is that of the process that works, and a bus that does not answer is told, not an error.
+// The version of a service is that of the process that works. A bus that does not answer is shown and no error.
 func TestVersion(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	clitest.Put(t, s.Bus, contract.Leases, "planner", contract.Lease{Holder: "other", Build: &contract.Build{Version: "v9.0.0", Events: 9, Records: 2}})
