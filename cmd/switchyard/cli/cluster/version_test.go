@@ -26,12 +26,16 @@ func TestVersion(t *testing.T) {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	// A process that leads says what it is.
-	err := s.Bus.Lead(t.Context(), bus.Claim{Task: "profiler", Holder: "me"}, func(_ context.Context, _ uint64) error {
-		_, out, _ := s.Run("version", "-o", "json")
-		if got := clitest.Parse[versions](t, out).Services["profiler"]; got != v.Client {
-			t.Errorf("the holder is %+v, this program %+v", got, v.Client)
+	err := s.Bus.Lead(t.Context(), bus.Claim{Task: "profiler", Holder: "me"}, func(ctx context.Context, _ uint64) error {
+		held, err := bus.OpenKV(ctx, s.Bus, contract.Leases)
+		if err != nil {
+			return err
 		}
-		return nil
+		lease, err := held.Get(ctx, "profiler")
+		if err == nil && (lease.Value.Build == nil || *lease.Value.Build != v.Client) {
+			t.Errorf("the holder is %+v, this program %+v", lease.Value.Build, v.Client)
+		}
+		return err
 	})
 	if err != nil {
 		t.Error(err)
