@@ -105,7 +105,7 @@ func LastIfThere[T any](ctx context.Context, b *bus.Bus, stream string, subject 
 // LastPlan returns the newest plan. It is empty before the first decision, and if the newest message on the subject
 // is no plan.
 func LastPlan(ctx context.Context, b *bus.Bus) (train.Plan, error) {
-	m, err := b.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	m, err := b.Last(ctx, event.StreamPlans, event.PlanSubject())
 	if errors.Is(err, bus.ErrNotFound) {
 		return train.Plan{}, nil
 	}

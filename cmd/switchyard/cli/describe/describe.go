@@ -15,6 +15,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // Command makes the command of this package.
@@ -46,7 +48,7 @@ type description struct {
 	Model   *train.Model          `json:"model,omitempty"`
 	Account *train.Account        `json:"account,omitempty"`
 	Course  *train.EnergyProgress `json:"course,omitempty"`
-	Tuning  *TuningView           `json:"tuning,omitempty"`
+	Tuning  *view.Tuning          `json:"tuning,omitempty"`
 	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
@@ -134,11 +136,11 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 				d.Silent = &reason
 			}
 		}
-		all, err := Tunings(ctx, b)
-		if err != nil {
+		x := index.New()
+		if err := console.Load(ctx, b, x.Tunings); err != nil {
 			return d, err
 		}
-		d.Tuning = ViewTuning(all, job.ID, attempt.Number)
+		d.Tuning = view.TuningOf(x, job.ID, attempt.Number)
 	}
 	if d.Batches, err = readBatches(ctx, b, job); err != nil {
 		return d, err
