@@ -74,12 +74,10 @@ func problem(status int, detail, fix string) api.Problem {
 
 // asProblem makes an error of the request of whatever has no status of its own.
 func asProblem(err error) api.Problem {
-	var own problemError
-	if errors.As(err, &own) {
+	if own, is := errors.AsType[problemError](err); is {
 		return own.Problem
 	}
-	var state *api.UnknownStateError
-	if errors.As(err, &state) {
+	if state, is := errors.AsType[*api.UnknownStateError](err); is {
 		return problem(http.StatusBadRequest, err.Error(), state.Fix)
 	}
 	return problem(http.StatusBadRequest, err.Error(), "")

@@ -61,8 +61,7 @@ func (o *PsOptions) validate(bounded bool) error {
 		return exit.Usagef("-n %d: want 1 or more", o.Newest)
 	}
 	_, err := api.States(o.states)
-	var unknown *api.UnknownStateError
-	if errors.As(err, &unknown) {
+	if unknown, is := errors.AsType[*api.UnknownStateError](err); is {
 		return exit.Errorf(exit.Usage, unknown.Fix, "--state %v", err)
 	}
 	return err
