@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -41,12 +42,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	known := newKnown(p.Log)
+	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	answer := s.serve(p, server{url: p.Common.NATS, bus: b, known: known, now: s.now}.handler())
-	for _, source := range known.index.Sources() {
+	answer := s.serve(p, server{url: p.Common.NATS, bus: b, known: known, now: s.now, closing: ctx.Done()}.handler())
+	for bucket, sources := range known.index.Buckets() {
 		complete := tick.NewLatch()
-		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, source, complete.Open) })
+		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, bucket, sources, complete.Open) })
 		answer = complete.Then(answer)
 	}
 	running.Go(answer)
@@ -67,19 +68,23 @@ func (s *Service) serve(p run.Process, answers http.Handler) func(context.Contex
 	}
 }
 
-// watch puts a part of the bus into the index until ctx ends. It calls complete when all of it is there.
-func watch(ctx context.Context, b *bus.Bus, known *known, source index.Source, complete func()) error {
-	if source.Bucket() == string(index.Plan) {
-		return watchPlans(ctx, b, known, source, complete)
+// watch puts a bucket into the index until ctx ends. It calls complete when all of it is there.
+func watch(ctx context.Context, b *bus.Bus, known *known, name string, sources []index.Source, complete func()) error {
+	if name == string(index.Plan) {
+		return watchPlans(ctx, b, known, sources[0], complete)
 	}
-	bucket, err := bus.OpenKV(ctx, b, contract.Bucket[json.RawMessage](source.Bucket()))
+	bucket, err := bus.OpenKV(ctx, b, contract.Bucket[json.RawMessage](name))
 	if err != nil {
 		return err
 	}
 	return bucket.Watch(ctx, func(e bus.Entry[json.RawMessage], deleted bool) {
-		known.put(source, e.Key, e.Revision, e.Value)
+		for _, source := range sources {
+			known.put(source, e.Key, e.Revision, e.Value)
+		}
 	}, func() {
-		known.listed(source)
+		for _, source := range sources {
+			known.listed(source)
+		}
 		complete()
 	})
 }

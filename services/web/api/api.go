@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -19,13 +20,18 @@ const SocketName = "web.sock"
 // Prefix begins every path of this version.
 const Prefix = "/api/v1"
 
-// The routes.
+// The routes that answer questions. Those that take facts have the subject of the fact as their name.
 const (
-	RouteAbout = "about"
-	RouteJobs  = "jobs"
+	RouteAbout   = "about"
+	RouteJobs    = "jobs"
+	RouteJob     = "job"
+	RouteNodes   = "nodes"
+	RoutePlan    = "plan"
+	RouteModels  = "models"
+	RouteChanges = "changes"
 )
 
-// Route is one question that can be asked.
+// Route is one question that can be asked, or one fact that can be published.
 type Route struct {
 	// Name is unique.
 	Name string
@@ -35,16 +41,94 @@ type Route struct {
 	Doc string
 	// Query are the parameters after the question mark.
 	Query []Parameter
+	// Fact is what a POST publishes; its body is that of the fact.
+	Fact event.Kind
 	// Answer is an example of the type of the body of the answer.
 	Answer any
+	// Streams is set if the answer is a stream of server-sent events whose data are of that type.
+	Streams bool
 }
 
 // Routes is the table of the API.
 func Routes() []Route {
-	return []Route{
+	page := pageParameters("records")
+	routes := []Route{
 		{Name: RouteAbout, Method: "GET", Path: Prefix, Doc: "Which installation this is.", Answer: About{}},
 		{Name: RouteJobs, Method: "GET", Path: Prefix + "/jobs", Doc: "The jobs, the newest first.", Query: queryParameters(), Answer: view.Page{}},
+		{
+			Name: RouteJob, Method: "GET", Path: Prefix + "/jobs/{id}", Doc: "All that is known about a job. It is named by its id, the beginning of its id, or its name (the newest one).",
+			Query: queryParameters()[:1], Answer: view.Detail{},
+		},
+		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices.", Query: page, Answer: view.Records[train.Node]{}},
+		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
+		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
+		{
+			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},
+			Doc: "What changes from now on, or since a position, as events named changed. An event named reload says that the changes since the position are forgotten. " +
+				"The id of an event is the position after it.",
+			Query: []Parameter{{Name: "since", Doc: "The " + PositionHeader + " of an answer. A client that comes back sends the header instead."}},
+		},
 	}
+	for _, k := range event.Kinds() {
+		if collection := Collection(k.Entity); k.Publisher == "anyone" && collection != "" {
+			routes = append(routes, Route{
+				Name: k.Subject(), Method: "POST", Path: Prefix + "/" + collection + "/{id}/" + k.Fact, Fact: k, Answer: Accepted{},
+				Doc: k.Doc + " The answer comes when the fact is stored; what follows shows in the records.",
+			})
+		}
+	}
+	return routes
+}
+
+// Collection returns the part of a path for an entity of facts, or "" if it has none.
+func Collection(entity string) string {
+	switch entity {
+	case "job":
+		return "jobs"
+	case "node":
+		return "nodes"
+	}
+	return ""
+}
+
+// Accepted says that a fact is stored.
+type Accepted struct {
+	// Subject is where.
+	Subject string `json:"subject"`
+	// Repeat is set if it was stored before.
+	Repeat bool `json:"repeat,omitempty"`
+}
+
+// KeyHeader names the attempt to publish a fact: the same fact under the same key is stored once. Without it every
+// request is a fact of its own, but for submissions, whose id is the key.
+const KeyHeader = "Idempotency-Key"
+
+// PositionHeader is where a list or a job stands among the changes.
+const PositionHeader = "Last-Event-ID"
+
+// The names of events.
+const (
+	EventChanged = "changed"
+	EventReload  = "reload"
+)
+
+// Changes names what has changed. A record that changed several times is named once.
+type Changes struct {
+	// Jobs are as the list of jobs shows them now.
+	Jobs []view.Job `json:"jobs,omitempty"`
+	// Gone are jobs whose records were removed.
+	Gone []train.JobID `json:"gone,omitempty"`
+	// Nodes are the nodes whose records changed.
+	Nodes []train.NodeID `json:"nodes,omitempty"`
+	// Models are the jobs whose models changed.
+	Models []train.JobID `json:"models,omitempty"`
+	// Plan is the generation of the plan, if it is a new one: the predictions of all jobs may have changed.
+	Plan uint64 `json:"plan,omitempty"`
+}
+
+// Empty reports whether nothing has changed.
+func (c Changes) Empty() bool {
+	return len(c.Jobs)+len(c.Gone)+len(c.Nodes)+len(c.Models) == 0 && c.Plan == 0
 }
 
 // About says which installation answers.
@@ -80,7 +164,7 @@ type Parameter struct {
 }
 
 func queryParameters() []Parameter {
-	return []Parameter{
+	return append([]Parameter{
 		{
 			Name: "user", Doc: "Only jobs of this user.",
 			get: func(q view.Query) string { return q.User },
@@ -102,7 +186,13 @@ func queryParameters() []Parameter {
 		},
 		number("newest", "At most this number of jobs, in any state; 0: all.", func(q *view.Query) *int { return &q.Newest }),
 		number("finished", "At most this number of jobs that have ended; 0: all.", func(q *view.Query) *int { return &q.Finished }),
-		number("limit", fmt.Sprintf("The largest number of jobs in the answer; without it %d.", MaxLimit), func(q *view.Query) *int { return &q.Limit }),
+	}, pageParameters("jobs")...)
+}
+
+// pageParameters choose a page of a list.
+func pageParameters(what string) []Parameter {
+	return []Parameter{
+		number("limit", fmt.Sprintf("The largest number of %s in the answer; without it %d.", what, MaxLimit), func(q *view.Query) *int { return &q.Limit }),
 		{
 			Name: "after", Doc: "The next of the answer before.",
 			get: func(q view.Query) string { return q.After },
@@ -145,10 +235,10 @@ func Encode(q view.Query) url.Values {
 	return values
 }
 
-// Decode reads the parameters of a URL.
-func Decode(values url.Values) (view.Query, error) {
+// Decode reads the parameters that a route has.
+func (r Route) Decode(values url.Values) (view.Query, error) {
 	var q view.Query
-	known := queryParameters()
+	known := r.Query
 	for name, given := range values {
 		i := slices.IndexFunc(known, func(p Parameter) bool { return p.Name == name })
 		if i < 0 {
@@ -156,6 +246,9 @@ func Decode(values url.Values) (view.Query, error) {
 		}
 		if len(given) != 1 {
 			return q, fmt.Errorf("%s: given %d times, want it once", name, len(given))
+		}
+		if known[i].set == nil {
+			continue // the route reads it itself
 		}
 		if err := known[i].set(&q, given[0]); err != nil {
 			return q, fmt.Errorf("%s: %w", name, err)
@@ -174,6 +267,9 @@ func unknownParameter(name string, known []Parameter) error {
 	}
 	if near := train.NearMiss(name, names); near != "" {
 		return fmt.Errorf("%s: no such parameter (did you mean %s?)", name, near)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%s: no such parameter; there is none here", name)
 	}
 	return fmt.Errorf("%s: no such parameter; there are %s", name, strings.Join(names, ", "))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -26,6 +27,8 @@ type Index struct {
 	Attempts *Table[train.Attempt]
 	Reports  *Table[train.AttemptReport]
 	Accounts *Table[train.Account]
+	Courses  *Table[train.EnergyProgress]
+	Met      *Table[curve.InterferenceRecord]
 	Tunings  *Table[train.Tuning]
 	Plans    *Table[train.Plan]
 }
@@ -34,7 +37,7 @@ type Index struct {
 func New() *Index {
 	return &Index{
 		Jobs: newTable(contract.Jobs, ""), Nodes: newTable(contract.Nodes, ""), Models: newTable(contract.Models, ""), Attempts: newTable(contract.Attempts, ""),
-		Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""), Plans: newTable(Plan, ""),
+		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""), Plans: newTable(Plan, ""),
 	}
 }
 
@@ -53,7 +56,16 @@ type Source interface {
 
 // Sources are all parts.
 func (x *Index) Sources() []Source {
-	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Tunings, x.Plans}
+	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans}
+}
+
+// Buckets returns the parts of each bucket.
+func (x *Index) Buckets() map[string][]Source {
+	parts := map[string][]Source{}
+	for _, s := range x.Sources() {
+		parts[s.Bucket()] = append(parts[s.Bucket()], s)
+	}
+	return parts
 }
 
 // Plan returns the newest plan. It is empty before the first decision.

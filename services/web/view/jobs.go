@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/web/index"
@@ -109,7 +108,7 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 	chosen, left := q.Choose(all)
 	page := Page{Jobs: []Job{}, Left: left}
 	if after != nil {
-		from, _ := slices.BinarySearchFunc(chosen, after, func(j, after *train.Job) int { return cmp.Or(jobref.CompareAge(*after, *j), -1) })
+		from, _ := slices.BinarySearchFunc(chosen, after, func(j, after *train.Job) int { return cmp.Or(newestFirst(j, after), -1) })
 		chosen = chosen[from:]
 	}
 	if q.Limit > 0 && len(chosen) > q.Limit {
@@ -121,6 +120,19 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 		page.Jobs = append(page.Jobs, newJob(x, j, predictions[j.ID], now))
 	}
 	return page, nil
+}
+
+// Some returns the given jobs as a list shows them, and the ids of those that are gone.
+func Some(x *index.Index, ids []train.JobID, now time.Time) (jobs []Job, gone []train.JobID) {
+	predictions := x.Plan().Predictions()
+	for _, id := range ids {
+		if j := x.Jobs.Get(string(id)); j != nil {
+			jobs = append(jobs, newJob(x, j, predictions[id], now))
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	return jobs, gone
 }
 
 // cursor names a place in the list that stays where it is when jobs come or go.
@@ -143,6 +155,11 @@ func parseCursor(text string) (*train.Job, error) {
 	return &train.Job{ID: train.JobID(id), SubmittedAt: at}, nil
 }
 
+// newestFirst orders jobs as jobref does, without copying them.
+func newestFirst(x, y *train.Job) int {
+	return cmp.Or(y.SubmittedAt.Compare(x.SubmittedAt), cmp.Compare(y.ID, x.ID))
+}
+
 // Choose picks and orders the jobs of the list, on all its pages.
 func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
 	var left Left
@@ -157,7 +174,7 @@ func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
 			chosen = append(chosen, j)
 		}
 	}
-	slices.SortFunc(chosen, func(x, y *train.Job) int { return jobref.CompareAge(*y, *x) })
+	slices.SortFunc(chosen, newestFirst)
 	kept, ended := chosen[:0], 0
 	for _, j := range chosen {
 		if j.State.Terminal() {
