@@ -13,6 +13,7 @@ type Forecast struct {
 
 // Moment is a predicted time with its interval.
 type Moment struct {
+	// Expected is the most likely time. The truth lies between Low and High in eight of ten cases.
 	Expected time.Time `json:"expected"`
 	Low      time.Time `json:"low"`
 	High     time.Time `json:"high"`
@@ -20,6 +21,7 @@ type Moment struct {
 
 // Predicted is a Forecast by the clock. All views show this.
 type Predicted struct {
+	// Start is when the job gets its devices; nil if it has them. Finish is when it ends.
 	Start  *Moment `json:"start,omitempty"`
 	Finish *Moment `json:"finish,omitempty"`
 }
