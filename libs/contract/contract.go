@@ -36,7 +36,7 @@ type Record struct {
 	Type reflect.Type
 	// Writer is the one service that writes these keys. It changes them by compare-and-swap.
 	Writer string
-	// Readers are the services that read them, besides the writer. The command line, web and tests may read every record.
+	// Readers are the services that read them, besides the writer. Command line and tests may read every record.
 	Readers []string
 	Doc     string
 }
