@@ -20,7 +20,7 @@ type known struct {
 	// last is the sequence of the newest change. changes are the newest ones, in order.
 	last    uint64
 	changes []change
-	// news is closed, and made anew, at each change.
+	// news is closed at each change, and another takes its place.
 	news chan struct{}
 }
 

@@ -175,7 +175,7 @@ func Neighbours(plan *train.Plan, job train.JobID) (mine train.Allocation, besid
 	return mine, beside
 }
 
-// company returns the jobs that share devices with a job, and what is known of such jobs.
+// company returns the jobs that share devices with a job, and the interference samples of such jobs.
 func company(x *index.Index, job train.JobID) (beside []Neighbour, met *curve.InterferenceRecord) {
 	mine, allocations := Neighbours(x.Plan(), job)
 	for _, a := range allocations {

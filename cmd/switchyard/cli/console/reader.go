@@ -80,15 +80,20 @@ func Load(ctx context.Context, b *bus.Bus, sources ...index.Source) error {
 			_, _ = s.Put(index.PlanKey, last.Sequence, last.Data)
 			continue
 		}
-		entries, err := listEntries(ctx, b, contract.Bucket[json.RawMessage](s.Bucket()), []string{s.Pattern()})
-		if err != nil {
+		if err := LoadKeys(ctx, b, s, s.Pattern()); err != nil {
 			return err
-		}
-		for _, e := range entries {
-			_, _ = s.Put(e.Key, e.Revision, e.Value)
 		}
 	}
 	return nil
+}
+
+// LoadKeys reads the keys that match the patterns into a part of an index.
+func LoadKeys(ctx context.Context, b *bus.Bus, s index.Source, patterns ...string) error {
+	entries, err := listEntries(ctx, b, contract.Bucket[json.RawMessage](s.Bucket()), patterns)
+	for _, e := range entries {
+		_, _ = s.Put(e.Key, e.Revision, e.Value)
+	}
+	return err
 }
 
 // onSocket asks the service web.
