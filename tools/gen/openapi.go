@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
 	"reflect"
@@ -93,9 +94,7 @@ func operationID(route api.Route) string {
 func (src *source) answer(types jsonschema.Definitions, example any) *jsonschema.Schema {
 	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, LookupComment: src.about, Mapper: src.words, Namer: wholeName}
 	s := r.Reflect(example)
-	for name, t := range s.Definitions {
-		types[name] = t
-	}
+	maps.Copy(types, s.Definitions)
 	s.Definitions, s.Version = nil, ""
 	return s
 }
