@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -92,19 +95,43 @@ func (s server) about(api.Route, *http.Request) (answer, error) {
 	return answer{body: api.About{Bus: s.url}}, nil
 }
 
+// job answers with the records and the facts of a job.
 func (s server) job(route api.Route, r *http.Request) (answer, error) {
+	q, err := route.Decode(r.URL.Query())
+	if err != nil {
+		return answer{}, err
+	}
+	var d view.Detail
 	ref := r.PathValue("id")
-	return listed(s, func(x *index.Index, q view.Query) (view.Detail, error) {
-		job, err := view.Find(x, ref, q.User)
-		var unknown *view.UnknownJobError
-		switch {
-		case errors.As(err, &unknown):
-			return view.Detail{}, problemError{problem(http.StatusNotFound, err.Error(), unknown.Fix)}
-		case err != nil:
-			return view.Detail{}, problemError{problem(http.StatusConflict, err.Error(), "give more of the id")}
+	position := s.known.read(func(x *index.Index) {
+		var job *train.Job
+		if job, err = view.Find(x, ref, q.User); err == nil {
+			d = view.Describe(x, *job, s.now())
 		}
-		return view.Describe(x, *job, s.now()), nil
-	})(route, r)
+	})
+	if err != nil {
+		d, err = s.unread(r.Context(), ref, err)
+	}
+	if err == nil {
+		err = s.bus.Stored(r.Context(), event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
+	}
+	return answer{position: position, body: d}, err
+}
+
+// unread answers with the submission that admission has not read yet, or says why no job is meant.
+func (s server) unread(ctx context.Context, ref string, why error) (view.Detail, error) {
+	unknown, is := errors.AsType[*view.UnknownJobError](why)
+	if !is {
+		return view.Detail{}, problemError{problem(http.StatusConflict, why.Error(), "give more of the id")}
+	}
+	if id, err := train.ParseJobID(ref); err == nil {
+		if m, err := s.bus.Last(ctx, event.StreamJobs, event.JobSubject(id, event.FactSubmitted)); err == nil {
+			if body, err := event.Decode[event.Submitted](m.Data); err == nil {
+				return view.Detail{Job: view.Unread(id, body.Spec)}, nil
+			}
+		}
+	}
+	return view.Detail{}, problemError{problem(http.StatusNotFound, unknown.Error(), unknown.Fix)}
 }
 
 // problemError is an error whose answer is given.

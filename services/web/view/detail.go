@@ -37,6 +37,11 @@ type Detail struct {
 	Course *train.EnergyProgress `json:"course,omitempty"`
 	// Tuning is its micro-batch while it shares a device.
 	Tuning *Tuning `json:"tuning,omitempty"`
+	// Batches are those of the last epochs of a job with a global batch.
+	Batches []EpochBatch `json:"batches,omitempty"`
+	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
+	// started.
+	Mounted *bool `json:"mounted,omitempty"`
 }
 
 // Attempt is an attempt without the hashes of its secrets.

@@ -33,7 +33,15 @@ func Find(x *index.Index, ref, user string) (*train.Job, error) {
 	}
 	fix := "`switchyard ps -A` lists the jobs"
 	if near := jobref.NearMiss(jobs, ref); near != "" {
-		fix = fmt.Sprintf("did you mean %q?", near)
+		fix = fmt.Sprintf("did you mean %s?", near)
 	}
 	return nil, &UnknownJobError{ref, fix}
+}
+
+// Unread is a job whose submission is stored and which admission has not read yet.
+func Unread(id train.JobID, spec train.Spec) train.Job {
+	return train.Job{
+		ID: id, Spec: spec, State: train.StateSubmitted, Reason: "Submitted",
+		Message: "the submission is stored; admission has not read it yet", Hint: "is the admission service running?",
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -28,6 +29,9 @@ import (
 type Reader interface {
 	// Jobs returns a list of jobs on one page, without regard to the query's Limit and After.
 	Jobs(ctx context.Context, q view.Query) (view.Page, error)
+	// Job returns all that is known about the job that a person means. If there is none, the error has the exit code
+	// unknown.
+	Job(ctx context.Context, ref string, unknown int) (view.Detail, error)
 }
 
 // WithReader runs f with the service web or, where it is away, with a connection to the bus.
@@ -47,7 +51,7 @@ func (a *Console) findWeb(ctx context.Context) (Reader, bool) {
 	r := newOnSocket(filepath.Join(place.DataDir, api.SocketName))
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	about, err := ask[api.About](ctx, r, api.Prefix, nil)
+	about, err := ask[api.About](ctx, r, api.Prefix, nil, exit.Unreachable)
 	return r, err == nil && about.Bus == a.URL()
 }
 
@@ -67,6 +71,29 @@ func (r onBus) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 	}
 	q.Limit, q.After = 0, ""
 	return view.Jobs(x, q, r.now())
+}
+
+func (r onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, error) {
+	job, err := FindJob(ctx, r.bus, ref, unknown)
+	if err != nil {
+		return view.Detail{}, err
+	}
+	x, id := index.New(), string(job.ID)
+	err = errors.Join(
+		Load(ctx, r.bus, x.Plans, x.Tunings, x.Nodes, x.Met),
+		LoadKeys(ctx, r.bus, x.Attempts, id), LoadKeys(ctx, r.bus, x.Reports, id+".*"), LoadKeys(ctx, r.bus, x.Models, id),
+		LoadKeys(ctx, r.bus, x.Accounts, contract.AccountKey(job.ID)), LoadKeys(ctx, r.bus, x.Courses, contract.EnergyProgressKey(job.ID)),
+	)
+	_, beside := view.Neighbours(x.Plan(), job.ID)
+	for _, a := range beside {
+		err = errors.Join(err, LoadKeys(ctx, r.bus, x.Jobs, string(a.Job)))
+	}
+	if err != nil {
+		return view.Detail{}, err
+	}
+	d := view.Describe(x, job, r.now())
+	err = r.bus.Stored(ctx, event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
+	return d, err
 }
 
 // Load reads parts of an index. What cannot be decoded is left out, as the service web does.
@@ -110,7 +137,7 @@ func newOnSocket(path string) onSocket {
 func (r onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 	all := view.Page{Jobs: []view.Job{}}
 	for q.Limit = api.MaxLimit; ; q.After = all.Next {
-		page, err := ask[view.Page](ctx, r, api.Prefix+"/jobs", api.Encode(q))
+		page, err := ask[view.Page](ctx, r, api.Prefix+"/jobs", api.Encode(q), exit.Failed)
 		if err != nil {
 			return all, err
 		}
@@ -121,10 +148,13 @@ func (r onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 	}
 }
 
-// ask sends one question and reads the answer.
-func ask[T any](ctx context.Context, r onSocket, path string, query url.Values) (answer T, err error) {
-	where := url.URL{Scheme: "http", Host: "switchyard", Path: path, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), nil)
+func (r onSocket) Job(ctx context.Context, ref string, unknown int) (view.Detail, error) {
+	return ask[view.Detail](ctx, r, api.Prefix+"/jobs/"+url.PathEscape(ref), api.Encode(view.Query{User: CurrentUser()}), unknown)
+}
+
+// ask sends one question and reads the answer. What is not found has the exit code unknown.
+func ask[T any](ctx context.Context, r onSocket, path string, query url.Values, unknown int) (answer T, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://switchyard"+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return answer, fmt.Errorf("ask %s: %w", path, err)
 	}
@@ -138,7 +168,11 @@ func ask[T any](ctx context.Context, r onSocket, path string, query url.Values) 
 		if err := json.NewDecoder(response.Body).Decode(&p); err != nil {
 			return answer, fmt.Errorf("ask %s: %s", path, response.Status)
 		}
-		return answer, exit.Errorf(exit.Failed, p.Fix, "%s", p.Detail)
+		code := exit.Failed
+		if p.Status == http.StatusNotFound {
+			code = unknown
+		}
+		return answer, exit.Errorf(code, render.EscapeText(p.Fix), "%s", render.EscapeText(p.Detail))
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return answer, fmt.Errorf("read the answer to %s: %w", path, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // WithBus runs f on a connection of its own.
@@ -144,10 +145,7 @@ func FindJob(ctx context.Context, b *bus.Bus, ref string, unknown int) (train.Jo
 	if notID == nil {
 		body, found, err := LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
 		if err == nil && found {
-			return train.Job{
-				ID: id, Spec: body.Spec, State: train.StateSubmitted, Reason: "Submitted",
-				Message: "the submission is stored; admission has not read it yet", Hint: "is the admission service running?",
-			}, nil
+			return view.Unread(id, body.Spec), nil
 		}
 	}
 	fix := "`switchyard ps -A` lists the jobs"

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -63,6 +67,27 @@ func TestEitherReaderSaysTheSame(t *testing.T) {
 			if said[0] != said[1] || said[0] == "" {
 				t.Errorf("%+v as %s\nby the bus:\n%s\nby the service:\n%s", o, s.Output, said[0], said[1])
 			}
+		}
+	}
+}
+
+func TestEitherReaderKnowsTheSameOfAJob(t *testing.T) {
+	s := clitest.New(t)
+	s.Fill(t)
+	clitest.Publish(t, s.Bus, event.OnceFact("unread-1", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "unread", User: "eve"}}))
+	onBus, onSocket := s.Reader(clitest.Noon), serveWeb(t, s)
+	for _, ref := range []string{"resnet-4f2a", "bert", "mni", "vgg-0c", "unread-1", "resnett", "nothing\x1b[31m", "a/b?c", "%2e"} {
+		var said []string
+		for _, r := range []console.Reader{onBus, onSocket} {
+			d, err := r.Job(t.Context(), ref, exit.UnknownJob)
+			text, broken := json.MarshalIndent(d, "", " ")
+			if broken != nil {
+				t.Fatal(broken)
+			}
+			said = append(said, fmt.Sprintf("%s\n%v, exit code %d", text, err, exit.Code(err)))
+		}
+		if diff := cmp.Diff(said[0], said[1]); diff != "" {
+			t.Errorf("%q (-bus +service):\n%s", ref, diff)
 		}
 	}
 }
