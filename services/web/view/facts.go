@@ -30,7 +30,7 @@ func (d *Detail) FactSubjects() []string {
 	return subjects
 }
 
-// Fact adds a fact about the job. One that cannot be read adds nothing.
+// Fact adds a fact about the job; a body that cannot be read adds nothing.
 func (d *Detail) Fact(fact string, body []byte) {
 	switch fact {
 	case event.FactStarted:
