@@ -125,7 +125,7 @@ func (r *recorder) await(ctx context.Context, m bus.Message, booked func() (bool
 
 // policy returns the policy of the newest plan.
 func (r *recorder) policy(ctx context.Context) (string, error) {
-	m, err := r.bus.Last(ctx, event.StreamPlans, event.PlanSubject())
+	m, err := r.bus.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
 	if errors.Is(err, bus.ErrNotFound) {
 		return "", nil
 	}

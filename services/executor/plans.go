@@ -104,7 +104,7 @@ type planFollower struct {
 
 // run accepts newer plans until ctx ends.
 func (f *planFollower) run(ctx context.Context) error {
-	subject := event.PlanSubject()
+	subject := event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
 	from := uint64(1)
 	for range tick.Every(ctx, 300*time.Millisecond) {
 		last, err := f.bus.Last(ctx, event.StreamPlans, subject)

@@ -25,7 +25,7 @@ const (
 
 // Subject is the subject of plans.
 func Subject() event.Subject {
-	return event.PlanSubject()
+	return event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
 }
 
 // ReadPlan reads a plan from a message as executors do. highest is the generation of the newest plan before it.

@@ -184,6 +184,8 @@ func queryParameters() []Parameter {
 				return err
 			},
 		},
+		flag("rejected", "Without submissions that were rejected, unless state asks for them.", func(q *view.Query) *bool { return &q.NoRejected }),
+		flag("trials", "Without the trials of experiments.", func(q *view.Query) *bool { return &q.NoTrials }),
 		number("newest", "At most this number of jobs, in any state; 0: all.", func(q *view.Query) *int { return &q.Newest }),
 		number("finished", "At most this number of jobs that have ended; 0: all.", func(q *view.Query) *int { return &q.Finished }),
 	}, pageParameters("jobs")...)
@@ -203,6 +205,26 @@ func pageParameters(what string) []Parameter {
 
 // MaxLimit is the largest number of jobs in one answer.
 const MaxLimit = 1000
+
+// flag is a parameter that leaves something out if it is false.
+func flag(name, doc string, without func(*view.Query) *bool) Parameter {
+	return Parameter{
+		Name: name, Doc: "false: " + strings.ToLower(doc[:1]) + doc[1:],
+		get: func(q view.Query) string {
+			if *without(&q) {
+				return "false"
+			}
+			return ""
+		},
+		set: func(q *view.Query, v string) error {
+			if v != "true" && v != "false" {
+				return fmt.Errorf("want true or false, found %q", v)
+			}
+			*without(q) = v == "false"
+			return nil
+		},
+	}
+}
 
 func number(name, doc string, field func(*view.Query) *int) Parameter {
 	return Parameter{

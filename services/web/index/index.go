@@ -31,6 +31,13 @@ type Index struct {
 	Met      *Table[curve.InterferenceRecord]
 	Tunings  *Table[train.Tuning]
 	Plans    *Table[train.Plan]
+	// Experiments says which there are.
+	Experiments *Table[Experiment]
+}
+
+// Experiment is the part of an experiment's record that is kept.
+type Experiment struct {
+	ID string `json:"id"`
 }
 
 // New makes an empty index.
@@ -38,6 +45,7 @@ func New() *Index {
 	return &Index{
 		Jobs: newTable(contract.Jobs, ""), Nodes: newTable(contract.Nodes, ""), Models: newTable(contract.Models, ""), Attempts: newTable(contract.Attempts, ""),
 		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""), Plans: newTable(Plan, ""),
+		Experiments: newTable(contract.Bucket[Experiment](contract.Experiments), ""),
 	}
 }
 
@@ -56,7 +64,7 @@ type Source interface {
 
 // Sources are all parts.
 func (x *Index) Sources() []Source {
-	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans}
+	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments}
 }
 
 // Buckets returns the parts of each bucket.

@@ -27,6 +27,9 @@ type Query struct {
 	Newest int
 	// Finished is the largest number of jobs that have ended; 0: no bound.
 	Finished int
+	// NoRejected leaves out submissions that were rejected, unless States has that state. NoTrials leaves out the
+	// trials of experiments.
+	NoRejected, NoTrials bool
 	// Limit is the largest number of jobs on a page; 0: no bound. After is the Next of the page before.
 	Limit int
 	After string
@@ -50,6 +53,10 @@ type Left struct {
 	Others int `json:"others"`
 	// OtherStates are in other states.
 	OtherStates int `json:"other_states"`
+	// Rejected are submissions that were rejected.
+	Rejected int `json:"rejected"`
+	// Trials belong to experiments.
+	Trials int `json:"trials"`
 }
 
 // Job is one job of a list.
@@ -105,7 +112,9 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 	for _, j := range x.Jobs.All() {
 		all = append(all, j)
 	}
+	all, rejected, trials := q.relevant(x, all)
 	chosen, left := q.Choose(all)
+	left.Rejected, left.Trials = rejected, trials
 	page := Page{Jobs: []Job{}, Left: left}
 	if after != nil {
 		from, _ := slices.BinarySearchFunc(chosen, after, func(j, after *train.Job) int { return cmp.Or(newestFirst(j, after), -1) })
@@ -158,6 +167,24 @@ func parseCursor(text string) (*train.Job, error) {
 // newestFirst orders jobs as jobref does, without copying them.
 func newestFirst(x, y *train.Job) int {
 	return cmp.Or(y.SubmittedAt.Compare(x.SubmittedAt), cmp.Compare(y.ID, x.ID))
+}
+
+// relevant leaves out what a person has seen elsewhere: submissions whose rejection was the answer of submit, and the
+// trials of experiments.
+func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, rejected, trials int) {
+	kept = jobs[:0]
+	for _, j := range jobs {
+		experiment, _, ofExperiment := contract.SplitTrialJob(string(j.ID))
+		switch {
+		case q.NoRejected && j.State == train.StateRejected && !slices.Contains(q.States, train.StateRejected):
+			rejected++
+		case q.NoTrials && ofExperiment && x.Experiments.Get(experiment) != nil:
+			trials++
+		default:
+			kept = append(kept, j)
+		}
+	}
+	return kept, rejected, trials
 }
 
 // Choose picks and orders the jobs of the list, on all its pages.

@@ -66,7 +66,7 @@ func OnBus(b *bus.Bus, now func() time.Time) Reader { return onBus{b, now} }
 
 func (r onBus) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 	x := index.New()
-	if err := Load(ctx, r.bus, x.Plans, x.Jobs, x.Accounts, x.Tunings, x.Attempts, x.Reports); err != nil {
+	if err := Load(ctx, r.bus, x.Plans, x.Jobs, x.Accounts, x.Tunings, x.Attempts, x.Reports, x.Experiments); err != nil {
 		return view.Page{}, err
 	}
 	q.Limit, q.After = 0, ""

@@ -25,6 +25,8 @@ type PsOptions struct {
 	AllUsers bool
 	states   []string
 	Newest   int
+	// rejected and trials list those, too.
+	rejected, trials bool
 }
 
 // FinishedShown is the number of finished jobs that are listed without -n.
@@ -36,8 +38,9 @@ func psCommand(a *console.Console) *cobra.Command {
 		Use:     "ps",
 		Aliases: []string{"list"},
 		Short:   "List jobs, the newest first",
-		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones. ETA is the predicted time to the end or, for a waiting job, to its
-start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
+		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones, without rejected submissions and the trials of experiments. AGE is the time since the
+submission, RAN the time on devices. ETA is the predicted time to the end or, for a waiting job, to its start; eight of ten times it lies in the interval. An ENERGY with ~ is
+modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
 		Example: `  switchyard ps -A
   switchyard ps --state running,queued
   switchyard ps -n 100 -o json`,
@@ -52,6 +55,8 @@ start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled,
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.AllUsers, "all", "A", false, "the jobs of all users")
 	fs.StringSliceVar(&o.states, "state", nil, "only jobs in these states (repeatable, or joined by commas)")
+	fs.BoolVar(&o.rejected, "rejected", false, "also submissions that were rejected")
+	fs.BoolVar(&o.trials, "trials", false, "also the trials of experiments")
 	fs.IntVarP(&o.Newest, "newest", "n", 0, fmt.Sprintf("the newest N jobs in any state (default: all active jobs and the newest %d finished ones)", FinishedShown))
 	return cmd
 }
@@ -69,7 +74,7 @@ func (o *PsOptions) validate(bounded bool) error {
 
 // Query is what the options ask for.
 func (o *PsOptions) Query() (view.Query, error) {
-	q := view.Query{Newest: o.Newest}
+	q := view.Query{Newest: o.Newest, NoRejected: !o.rejected, NoTrials: !o.trials}
 	if !o.AllUsers {
 		q.User = console.CurrentUser()
 	}
@@ -98,7 +103,7 @@ func Ps(ctx context.Context, a *console.Console, r console.Reader, o PsOptions, 
 	if len(page.Jobs) == 0 {
 		return nil
 	}
-	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tENERGY", tuned(page.Jobs)
+	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY", tuned(page.Jobs)
 	if tuned {
 		header += "\tBATCH"
 	}
@@ -118,6 +123,12 @@ func tell(w io.Writer, l view.Left, shown int) {
 	if l.Older > 0 {
 		fmt.Fprintf(w, "%s not shown (-n %d shows all)\n", render.Plural(l.Older, "older job"), shown+l.Older)
 	}
+	if l.Rejected > 0 {
+		fmt.Fprintf(w, "%s not shown (--rejected shows them)\n", render.Plural(l.Rejected, "rejected submission"))
+	}
+	if l.Trials > 0 {
+		fmt.Fprintf(w, "%s not shown (--trials shows them)\n", render.Plural(l.Trials, "trial"))
+	}
 	if shown > 0 {
 		return
 	}
@@ -126,6 +137,7 @@ func tell(w io.Writer, l view.Left, shown int) {
 		fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.OtherStates, "job"))
 	case l.Others > 0:
 		fmt.Fprintf(w, "no job of yours; %s of other users (-A shows them)\n", render.Plural(l.Others, "job"))
+	case l.Rejected+l.Trials > 0:
 	default:
 		fmt.Fprintln(w, "no jobs yet: `switchyard submit --help` shows how to submit one, `switchyard demo` shows some")
 	}
@@ -135,8 +147,24 @@ func psLine(j view.Job, now time.Time) string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
 	return strings.Join([]string{
 		string(j.ID), render.Cell(j.Name, nameWidth), render.Cell(j.User, userWidth), string(j.State), render.Cell(j.Reason, reasonWidth), psDevices(j),
-		render.Epochs(j.EpochsDone, j.MaxEpochs), psProgress(j), render.ETA(j.Predicted, now), render.EnergyOf(train.Account{Energy: j.Energy, Methods: j.EnergyMethods}),
+		psEpochs(j), psProgress(j), render.ETA(j.Predicted, now), ran(j.RunSeconds), age(j.SubmittedAt, now),
+		render.EnergyOf(train.Account{Energy: j.Energy, Methods: j.EnergyMethods}),
 	}, "\t")
+}
+
+// ran is the time on devices.
+func ran(seconds float64) string {
+	if seconds <= 0 {
+		return "-"
+	}
+	return render.Duration(seconds)
+}
+
+func age(submitted, now time.Time) string {
+	if submitted.IsZero() {
+		return "-"
+	}
+	return render.Duration(now.Sub(submitted).Seconds())
 }
 
 // psDevices counts the devices that the job holds or, if it waits, needs.
@@ -150,10 +178,17 @@ func psDevices(j view.Job) string {
 	return fmt.Sprintf("0/%d", j.MinDevices)
 }
 
+func psEpochs(j view.Job) string {
+	if j.EpochsDone == 0 && j.State.Terminal() {
+		return "-"
+	}
+	return render.Epochs(j.EpochsDone, j.MaxEpochs)
+}
+
 func psProgress(j view.Job) string {
 	const width = 5
 	switch {
-	case j.MaxEpochs <= 0 && j.State == train.StateSucceeded:
+	case j.EpochsDone == 0 && j.State == train.StateSucceeded: // its code reports no epochs
 		return render.ProgressBar(1, 1, width) + " 100%"
 	case j.MaxEpochs <= 0:
 		return "-"
