@@ -71,7 +71,8 @@ func TestStockTorchScriptsArePreemptedAndGoOn(t *testing.T) {
 	}
 	c.start("up")
 	c.connect()
-	torchrun := []string{python, "-m", "torch.distributed.run", path}
+	// torchrun of PyTorch 1.13 needs the options with Python 3.11, whose flags have no 0.
+	torchrun := []string{python, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1", path}
 	read := &train.ProgressSpec{Pattern: `epoch (?P<epoch>\d+) loss (?P<loss>\S+)`}
 	for i, run := range []struct {
 		id   train.JobID
@@ -86,7 +87,12 @@ func TestStockTorchScriptsArePreemptedAndGoOn(t *testing.T) {
 			run.spec.Launch = train.LaunchPerNode
 		}
 		c.submitSpec(run.id, run.spec)
-		c.await(fmt.Sprintf("epochs of %s", run.id), func(jobs map[train.JobID]train.Job) bool { return jobs[run.id].EpochsDone >= 1 })
+		c.await(fmt.Sprintf("epochs of %s", run.id), func(jobs map[train.JobID]train.Job) bool {
+			if j := jobs[run.id]; j.State.Terminal() {
+				t.Fatalf("%s: %s: %s", j.State, j.Message, j.LogTail)
+			}
+			return jobs[run.id].EpochsDone >= 1
+		})
 		c.eventually(fmt.Sprintf("%s can be asked to leave", run.id), func() error {
 			if c.report(run.id, 1).Signal != train.SignalSave {
 				return errors.New("not yet")
