@@ -83,7 +83,7 @@ func atTenths(life int, visit func(tenth, done int)) {
 func (t *training) epochsToConverge() []outcome {
 	var all []outcome
 	life := t.converged()
-	rule := train.StopRule{MaxEpochs: t.epochs, MinDecrease: stopDecrease * t.losses[0], Patience: stopPatience}
+	rule := train.StopRule{MaxEpochs: float64(t.epochs), MinDecrease: stopDecrease * t.losses[0], Patience: stopPatience}
 	atTenths(life, func(tenth, done int) {
 		left := curve.Refit(t.history(done)).EpochsLeft(float64(done), rule)
 		all = append(all, outcome{
@@ -115,7 +115,7 @@ func (t *training) secondsLeft(unobserved bool) []outcome {
 	var all []outcome
 	atTenths(t.epochs, func(tenth, done int) {
 		o := outcome{tenth: tenth, heldOut: t.heldOut}
-		o.predicted, o.known = curve.Refit(t.history(done)).RemainingSeconds(config, float64(done), train.StopRule{MaxEpochs: t.epochs}, t.stepsPerEpoch)
+		o.predicted, o.known = curve.Refit(t.history(done)).RemainingSeconds(config, float64(done), train.StopRule{MaxEpochs: float64(t.epochs)}, t.stepsPerEpoch)
 		for i := range seconds {
 			o.whole += seconds[i]
 			if i >= done {

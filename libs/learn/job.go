@@ -303,7 +303,7 @@ func (j *Job) Model() train.Model {
 // speed is unknown.
 func (j *Job) Estimate(m train.Model) (event.Reestimated, bool) {
 	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices, j.latest), float64(j.epochsDone), j.Spec.StopRule(), j.stepsIn)
-	if !known || j.epochsDone < 1 || j.Spec.MaxEpochs == 0 {
+	if !known || j.epochsDone < 1 || j.Spec.Epochs() == 0 {
 		return event.Reestimated{}, false
 	}
 	declared := j.Spec.EstimatedHours * 3600

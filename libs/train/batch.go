@@ -135,9 +135,12 @@ func (s Spec) On(workers, nodes int) Config {
 }
 
 // StepsPerEpoch returns the number of optimizer steps of one epoch on a number of devices, rounded down as the upstream
-// library does it, and at least 1.
+// library does it, and at least 1. If only the steps of the training are declared, its epochs share them.
 func (s Spec) StepsPerEpoch(devices int) int {
 	devices = max(devices, 1)
+	if s.TrainingSetSize == 0 && s.MaxSteps > 0 {
+		return up(s.MaxSteps, s.MaxEpochs)
+	}
 	return max(s.TrainingSetSize/max(s.Batch(devices).Global(devices), 1), 1)
 }
 
@@ -145,7 +148,7 @@ func (s Spec) StepsPerEpoch(devices int) int {
 // step together, accumulated passes count as steps, and so does each step of an asynchronous worker. It is 0 if the
 // size of an epoch is not declared.
 func (s Spec) StepsIn(cfg Config) float64 {
-	if s.TrainingSetSize == 0 {
+	if s.TrainingSetSize == 0 && s.MaxSteps == 0 {
 		return 0
 	}
 	if s.SpeedKind() == SpeedServersAsync {

@@ -96,6 +96,9 @@ type Spec struct {
 	TrainingSetSize int `json:"training_set_size,omitempty"`
 	// MaxEpochs is the number of epochs to train.
 	MaxEpochs int `json:"max_epochs,omitempty"`
+	// MaxSteps is the number of optimizer steps to train, on any number of devices. If MaxEpochs is given too, training
+	// ends with whichever comes first.
+	MaxSteps int `json:"max_steps,omitempty"`
 	// Stop ends the job earlier, once its training loss has converged.
 	Stop *StopSpec `json:"stop,omitempty"`
 
@@ -226,7 +229,7 @@ func (s Spec) WithDefaults() Spec {
 
 // StopRule returns the rule by which the job ends.
 func (s Spec) StopRule() StopRule {
-	rule := StopRule{MaxEpochs: s.MaxEpochs}
+	rule := StopRule{MaxEpochs: s.Epochs()}
 	if s.Stop != nil {
 		rule.MinDecrease, rule.Patience = s.Stop.LossDecrease, s.Stop.Epochs
 	}

@@ -236,6 +236,10 @@ func (c *checker) hints() {
 	c.between("training_set_size", int64(s.TrainingSetSize), least(planned || tried), MaxSamples,
 		"the number of samples of an epoch, validation excluded")
 	c.between("max_epochs", int64(s.MaxEpochs), least(planned || s.Stop != nil), MaxEpochs, "the number of epochs to train")
+	c.between("max_steps", int64(s.MaxSteps), 0, MaxSamples, "the number of optimizer steps to train")
+	if s.MaxSteps > 0 && s.AdaptiveBatch != nil {
+		c.refuse("Contradiction", "max_steps", "give max_epochs alone", "the size of a step is the planner's to choose with adaptive_batch")
+	}
 }
 
 func (c *checker) amounts() {

@@ -112,8 +112,9 @@ func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
 
 // finished reports whether the job has done all its work.
 func (e ending) finished() bool {
-	limit := e.job.Spec.MaxEpochs
-	all := e.report.Ended == reportedFinished || limit > 0 && e.epochs >= limit || e.job.ConvergedEpochs > 0
+	s := e.job.Spec
+	steps := s.MaxSteps > 0 && e.report.Steps.Total >= s.MaxSteps
+	all := e.report.Ended == reportedFinished || steps || s.MaxEpochs > 0 && e.epochs >= s.MaxEpochs || e.job.ConvergedEpochs > 0
 	return e.clean() && all && e.report.Ended != reportedFailed
 }
 

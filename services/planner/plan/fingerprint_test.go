@@ -15,7 +15,7 @@ import (
 var unread = map[string]string{
 	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "RecentRestarts": "whether it may move counts",
-	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
+	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",

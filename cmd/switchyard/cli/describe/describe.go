@@ -41,6 +41,8 @@ type description struct {
 	Batches    []epochBatch         `json:"batches,omitempty"`
 	Plan       *planView            `json:"plan,omitempty"`
 	Company    *companyView         `json:"company,omitempty"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
 	// Silent is set while running code reports no more steps.
 	Silent  *train.Reason         `json:"silent,omitempty"`
 	Model   *train.Model          `json:"model,omitempty"`
@@ -139,6 +141,13 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 			return d, err
 		}
 		d.Tuning = ViewTuning(all, job.ID, attempt.Number)
+	}
+	report := train.AttemptReport{}
+	if d.Report != nil {
+		report = *d.Report
+	}
+	if done, known := job.Progress(attempt, report, now); known && job.Spec.MaxEpochs+job.Spec.MaxSteps > 0 {
+		d.Progress = &done
 	}
 	if d.Batches, err = readBatches(ctx, b, job); err != nil {
 		return d, err

@@ -138,10 +138,7 @@ func (p *page) times(j train.Job, now time.Time) {
 // course prints the progress of the job, and what happened on the way.
 func (p *page) course(d description, now time.Time) {
 	j := d.Job
-	if j.Spec.MaxEpochs > 0 {
-		const width = 20
-		p.field("progress", "%s %d of %d epochs", render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, width), j.EpochsDone, j.Spec.MaxEpochs)
-	}
+	p.progress(d)
 	if j.Attempt > 0 {
 		p.field("ran", "%s in %s: %s, %s, %s", render.Duration(d.RunSeconds), render.Plural(j.Attempt, "attempt"), render.Plural(j.Rescales, "rescale"),
 			render.Plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries"))
@@ -160,6 +157,34 @@ func (p *page) course(d description, now time.Time) {
 		}
 	}
 	p.checkpoint(d, now)
+}
+
+// progress prints how far the job is in epochs and steps, as far as they are known.
+func (p *page) progress(d description) {
+	const width = 20
+	if d.Progress == nil {
+		return
+	}
+	var parts []string
+	s := d.Job.Spec
+	if s.MaxEpochs > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d epochs", d.Job.EpochsDone, s.MaxEpochs))
+	}
+	if r := d.Report; r != nil && r.Steps.Known() {
+		steps := r.Steps.In(s, len(d.Job.Devices))
+		switch {
+		case s.MaxSteps > 0:
+			parts = append(parts, fmt.Sprintf("%d of %d steps", min(steps.Total, s.MaxSteps), s.MaxSteps))
+		case steps.Of > 0 && d.Job.State.Active():
+			parts = append(parts, fmt.Sprintf("step %d of %d", steps.Done, steps.Of))
+		}
+		if steps.Seconds > 0 && d.Job.State.Active() {
+			parts = append(parts, render.StepTime(steps.Seconds)+" each")
+		}
+	} else if s.MaxSteps > 0 {
+		parts = append(parts, render.Plural(s.MaxSteps, "step")+" in all")
+	}
+	p.field("progress", "%s %s", render.ProgressBar(*d.Progress, width), strings.Join(parts, ", "))
 }
 
 // checkpoint says from what the job would go on, and when it saves next.
@@ -307,6 +332,9 @@ func trainingWords(s train.Spec) string {
 		told = append(told, epochs)
 	case s.TrainingSetSize > 0:
 		told = append(told, "epochs of "+samples)
+	}
+	if s.MaxSteps > 0 {
+		told = append(told, "at most "+render.Plural(s.MaxSteps, "step"))
 	}
 	if s.BatchSize > 0 {
 		told = append(told, batchWords(s))

@@ -97,16 +97,25 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 	if err != nil {
 		return err
 	}
-	silent, err := silentJobs(ctx, b, now)
+	attempts, err := console.MapBucket(ctx, b, contract.Attempts)
+	if err != nil {
+		return err
+	}
+	reports, err := console.MapBucket(ctx, b, contract.Reports)
 	if err != nil {
 		return err
 	}
 	shown, left := o.Choose(jobs, console.CurrentUser())
 	rows := make([]PsRow, 0, len(shown))
 	for _, j := range shown {
+		attempt := attempts[string(j.ID)]
+		report := reports[contract.ReportKey(j.ID, attempt.Number)]
 		r := newPSRow(j, accounts[j.ID], plan, now)
+		if done, known := j.Progress(attempt, report, now); known {
+			r.Progress = &done
+		}
 		r.Tuning = describe.ViewTuning(batches, j.ID, j.Attempt)
-		if reason, is := silent[j.ID]; is && j.State.Active() {
+		if reason, is := train.Silent(attempt, report, now); is && j.State.Active() {
 			r.Reason, r.Message = reason.Code, reason.Message
 		}
 		rows = append(rows, r)
@@ -131,22 +140,6 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 			fmt.Fprintln(w, line)
 		}
 	})
-}
-
-// silentJobs returns the reasons of running jobs whose code has gone silent.
-func silentJobs(ctx context.Context, b *bus.Bus, now time.Time) (map[train.JobID]train.Reason, error) {
-	attempts, err := console.ListBucket(ctx, b, contract.Attempts)
-	if err != nil {
-		return nil, err
-	}
-	reports, err := console.MapBucket(ctx, b, contract.Reports)
-	silent := map[train.JobID]train.Reason{}
-	for _, a := range attempts {
-		if r, is := train.Silent(a, reports[contract.ReportKey(a.Job, a.Number)], now); is {
-			silent[a.Job] = r
-		}
-	}
-	return silent, err
 }
 
 // unseen counts the jobs that are not listed.
@@ -212,6 +205,8 @@ type PsRow struct {
 	MinDevices int              `json:"min_devices"`
 	EpochsDone int              `json:"epochs_done"`
 	MaxEpochs  int              `json:"max_epochs"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
 	// RemainingSeconds is the predicted rest of a running job, StartInSeconds the predicted wait of a waiting job.
 	RemainingSeconds *float64 `json:"remaining_seconds,omitempty"`
 	StartInSeconds   *float64 `json:"start_in_seconds,omitempty"`
@@ -280,13 +275,10 @@ func (r PsRow) epochs() string { return render.Epochs(r.EpochsDone, r.MaxEpochs)
 
 func (r PsRow) progress() string {
 	const width = 5
-	switch {
-	case r.MaxEpochs <= 0 && r.State == train.StateSucceeded:
-		return render.ProgressBar(1, 1, width) + " 100%"
-	case r.MaxEpochs <= 0:
+	if r.Progress == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s %d%%", render.ProgressBar(r.EpochsDone, r.MaxEpochs, width), min(100*r.EpochsDone/r.MaxEpochs, 100))
+	return fmt.Sprintf("%s %d%%", render.ProgressBar(*r.Progress, width), render.Percent(*r.Progress))
 }
 
 // tuned says whether any of the rows has a micro-batch to show.

@@ -58,6 +58,8 @@ type Job struct {
 	// BatchDevices is the number of devices for which the batch size of the job is meant: on others a step has as many
 	// samples. 0: the batch size holds for each device of any number.
 	BatchDevices int `json:"batch_devices,omitempty"`
+	// Done is how many epochs are done by the steps of the job, fractions included; 0 if it reports none.
+	Done float64 `json:"done,omitempty"`
 
 	// Restarts counts the starts after the first one. DeviceSeconds is the device time of all attempts.
 	Restarts      int     `json:"restarts,omitempty"`
