@@ -75,8 +75,8 @@ func (s Spec) Sized(steps Steps, devices int) Spec {
 	return s
 }
 
-// Done returns how many epochs of a job are done by its steps; false if no steps are known. Steps of an attempt that has
-// ended count as far as a checkpoint holds them.
+// Done returns how many epochs of a job are done by its steps; false if no steps are known. Steps of an attempt that
+// has ended count as far as a checkpoint holds them.
 func (j Job) Done(spec Spec, a Attempt, r AttemptReport, now time.Time) (float64, bool) {
 	if !a.Live() {
 		saved := Steps{Done: j.EpochStep, Of: cmp.Or(j.EpochSteps, spec.StepsPerEpoch(max(spec.MinDevices, 1)))}
