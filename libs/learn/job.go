@@ -194,6 +194,9 @@ func (j *Job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	if devices < 1 {
 		devices = j.devices
 	}
+	if b.BatchIgnored {
+		j.Spec = j.Spec.WithOwnBatch(b.Batch.LocalBatch)
+	}
 	record := curve.EpochRecord{
 		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(b.Attempt, devices, b.Batch), Steps: b.Steps * b.Batch.Passes(),
 		Loss: deref(b.Loss),

@@ -97,6 +97,13 @@ func (s Spec) WithBatchSize(samples int) Spec {
 	return s
 }
 
+// WithOwnBatch returns the spec of code that runs with its own batch on each device, whatever it is asked for.
+func (s Spec) WithOwnBatch(perDevice int) Spec {
+	s.BatchSize = cmp.Or(perDevice, s.BatchSize)
+	s.GlobalBatchSize, s.BatchPerDevice, s.AdaptiveBatch = 0, true, nil
+	return s
+}
+
 // MaxLocalBatch returns the largest number of samples per device and pass.
 func (s Spec) MaxLocalBatch() int {
 	if s.AdaptiveBatch != nil {

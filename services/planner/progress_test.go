@@ -51,3 +51,33 @@ func TestTenStepsTellWhenATrainingEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestAJobIsPlannedWithTheBatchThatItRuns: once its code has ended an epoch without the batch of the plan, the job is
+// planned with its own batch on each device, and gets no other.
+func TestAJobIsPlannedWithTheBatchThatItRuns(t *testing.T) {
+	at := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
+	job := train.Job{ID: "a", Spec: adaptiveJob("a", 4).spec, State: train.StateRunning, SubmittedAt: at, EpochsDone: 1}
+	for _, own := range []int{0, 32} {
+		job.OwnBatch = own
+		learned := learn.New("a", job.Spec, func(train.NodeID, train.DeviceID) string { return "" })
+		learned.Take(at, &event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}})
+		learned.Take(at.Add(200*time.Second), &event.EpochEnded{
+			Attempt: 1, EpochsDone: 1, EpochSeconds: 200, Steps: 2000, StepSeconds: 0.1, Devices: 1, Batch: train.Batch{LocalBatch: 32}, BatchIgnored: own > 0,
+		})
+		r := records.Records{
+			Jobs: slices.Values([]train.Job{job}), Models: map[string]train.Model{"a": learned.Model()},
+			Nodes: slices.Values([]train.Node{{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}}}),
+		}
+		got := plan.Decide(r.State(at.Add(200*time.Second), train.Plan{}, false, plan.State{}), plan.Switchyard{})
+		if len(got.Allocations) != 1 {
+			t.Fatalf("%+v", got)
+		}
+		a := got.Allocations[0]
+		if (a.Batch.LocalBatch > 0) != (own == 0) {
+			t.Errorf("own batch %d: planned with %+v", own, a.Batch)
+		}
+		if left := a.Forecast.Finish.Expected; own > 0 && (left < 599 || left > 601) {
+			t.Errorf("three epochs of 200 s are left, predicted %.0f s", left)
+		}
+	}
+}

@@ -184,6 +184,9 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if b.EpochsDone > job.EpochsDone {
 		job.EpochsDone, job.EpochStep = b.EpochsDone, 0
 	}
+	if b.BatchIgnored {
+		job.OwnBatch = cmp.Or(b.Batch.LocalBatch, job.Spec.BatchSize)
+	}
 	if late || *state != train.StateRunning {
 		return true
 	}

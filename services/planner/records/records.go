@@ -136,7 +136,10 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	}
 	a := r.Attempts[key]
 	report := r.Reports[ReportKey(a)]
-	job.Spec = j.Spec.Sized(report.Steps, a.DeviceCount())
+	if j.OwnBatch > 0 {
+		job.Spec = j.Spec.WithOwnBatch(j.OwnBatch)
+	}
+	job.Spec = job.Spec.Sized(report.Steps, a.DeviceCount())
 	if done, known := j.Done(job.Spec, a, report, now); known {
 		job.Done = done
 	}
