@@ -344,8 +344,8 @@ type Job struct {
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
 	// SubmittedBatch is the submitted batch size, if another may have been chosen.
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
-	// OwnBatch is set once an epoch of the job ended without the batch that it was asked for: the number of samples of each
-	// pass of a device in its place. The job is then planned with that, and asked for no changing batches any more.
+	// OwnBatch is set once an epoch of the job ended without the batch that it was asked for: the number of samples of
+	// each pass of a device in its place. The job is then planned with that, and asked for no changing batches any more.
 	OwnBatch int `json:"own_batch_size,omitempty"`
 	// Outgrown is set when an attempt used more memory of a device than its part. The Spec asks for enough from then
 	// on.

@@ -115,6 +115,19 @@ func describe(ctx context.Context, a *console.Console, b *bus.Bus, ref string, n
 	return err
 }
 
+// progressOf returns the part of a training that is done; nil if the user declared no length.
+func progressOf(job train.Job, attempt train.Attempt, said *train.AttemptReport, now time.Time) *float64 {
+	var report train.AttemptReport
+	if said != nil {
+		report = *said
+	}
+	done, known := job.Progress(attempt, report, now)
+	if !known || job.Spec.Epochs() == 0 {
+		return nil
+	}
+	return &done
+}
+
 // gather reads all records about a job.
 func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (description, error) {
 	d := description{Job: job, RunSeconds: job.RunSecondsAt(now)}
@@ -142,13 +155,7 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		}
 		d.Tuning = ViewTuning(all, job.ID, attempt.Number)
 	}
-	report := train.AttemptReport{}
-	if d.Report != nil {
-		report = *d.Report
-	}
-	if done, known := job.Progress(attempt, report, now); known && job.Spec.MaxEpochs+job.Spec.MaxSteps > 0 {
-		d.Progress = &done
-	}
+	d.Progress = progressOf(job, attempt, d.Report, now)
 	if d.Batches, err = readBatches(ctx, b, job); err != nil {
 		return d, err
 	}

@@ -97,27 +97,16 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 	if err != nil {
 		return err
 	}
-	attempts, err := console.MapBucket(ctx, b, contract.Attempts)
-	if err != nil {
-		return err
-	}
-	reports, err := console.MapBucket(ctx, b, contract.Reports)
+	heard, err := newHearsay(ctx, b)
 	if err != nil {
 		return err
 	}
 	shown, left := o.Choose(jobs, console.CurrentUser())
 	rows := make([]PsRow, 0, len(shown))
 	for _, j := range shown {
-		attempt := attempts[string(j.ID)]
-		report := reports[contract.ReportKey(j.ID, attempt.Number)]
 		r := newPSRow(j, accounts[j.ID], plan, now)
-		if done, known := j.Progress(attempt, report, now); known {
-			r.Progress = &done
-		}
 		r.Tuning = describe.ViewTuning(batches, j.ID, j.Attempt)
-		if reason, is := train.Silent(attempt, report, now); is && j.State.Active() {
-			r.Reason, r.Message = reason.Code, reason.Message
-		}
+		heard.tell(&r, j, now)
 		rows = append(rows, r)
 	}
 	left.tell(a.Stderr, len(shown))
@@ -140,6 +129,32 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 			fmt.Fprintln(w, line)
 		}
 	})
+}
+
+// hearsay is what the newest attempts of jobs have reported.
+type hearsay struct {
+	attempts map[string]train.Attempt
+	reports  map[string]train.AttemptReport
+}
+
+func newHearsay(ctx context.Context, b *bus.Bus) (h hearsay, err error) {
+	if h.attempts, err = console.MapBucket(ctx, b, contract.Attempts); err != nil {
+		return h, err
+	}
+	h.reports, err = console.MapBucket(ctx, b, contract.Reports)
+	return h, err
+}
+
+// tell adds how far a job is, and whether its code has gone silent.
+func (h hearsay) tell(r *PsRow, j train.Job, now time.Time) {
+	attempt := h.attempts[string(j.ID)]
+	report := h.reports[contract.ReportKey(j.ID, attempt.Number)]
+	if done, known := j.Progress(attempt, report, now); known {
+		r.Progress = &done
+	}
+	if reason, is := train.Silent(attempt, report, now); is && j.State.Active() {
+		r.Reason, r.Message = reason.Code, reason.Message
+	}
 }
 
 // unseen counts the jobs that are not listed.
