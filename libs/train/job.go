@@ -148,6 +148,9 @@ type Spec struct {
 	// Retries is how often the program is started again, in all, after it ended with a status other than 0 (default: 1
 	// if the attempt that failed saved a checkpoint, else 0).
 	Retries *int `json:"retries,omitempty"`
+	// RestartSilent ends an attempt whose code has gone silent, and starts the next one from the newest checkpoint, as
+	// after a loss: code that has reported steps and reports none for twenty of its own steps, and a minute, is silent.
+	RestartSilent bool `json:"restart_silent,omitempty"`
 	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`
 }

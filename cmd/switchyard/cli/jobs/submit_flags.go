@@ -75,6 +75,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+	fs.BoolVar(&s.RestartSilent, "restart-silent", false, "restart from the checkpoint if the code reports no step for twenty of its own, and a minute")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
 
@@ -100,6 +101,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
 	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
 	given("max-steps", func() { spec.MaxSteps = f.spec.MaxSteps })
+	given("restart-silent", func() { spec.RestartSilent = f.spec.RestartSilent })
 	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
 	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
 	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
