@@ -214,8 +214,13 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		return false
 	}
 	when := "at the end of its epoch"
-	if b.AnyStep {
+	switch {
+	case b.AnyStep:
 		when = "after its step"
+	case b.Signal == train.SignalSave:
+		when = "by SIGUSR1"
+	case b.Signal != "":
+		when = "after its next checkpoint"
 	}
 	message := "asked to leave " + when
 	switch b.Cause {
@@ -227,7 +232,7 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
 		message = "ends " + when
-	case train.StopPreempt, train.StopNone:
+	case train.StopPreempt, train.StopNone, train.StopSilent:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
 	return true
@@ -265,7 +270,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += " to make room"
 	case train.StopRetune:
 		message += " to go on with other system parameters"
-	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
+	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopSilent:
 	}
 	switch {
 	case !saved:

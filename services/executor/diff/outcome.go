@@ -55,6 +55,9 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	return v
 }
 
+// exitStatus is the reason code of a program that ended with a status other than 0.
+const exitStatus = "ExitStatus"
+
 // What training code reports about its own end.
 const (
 	reportedFinished = "finished"
@@ -71,11 +74,19 @@ type ending struct {
 }
 
 func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
-	e := ending{attempt: a, report: r, job: job, exit: train.Exit{Lost: true}, epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+}
+
+// Exit returns how an attempt ended, and why it was ended if the executor did so.
+func Exit(a train.Attempt) train.Exit {
+	exit := train.Exit{Lost: true}
 	if a.Exit != nil {
-		e.exit = *a.Exit
+		exit = *a.Exit
 	}
-	return e
+	if a.Stop == train.StopSilent && exit.Forced && exit.Reason.Code == "" {
+		exit.Reason = silence()
+	}
+	return exit
 }
 
 // resume compares what the code trained with what it saved. Its steps are those of its last heartbeats; without any,
@@ -91,6 +102,7 @@ func (e ending) resume() train.Resume {
 	case r.Steps.Known() && r.Steps.Epoch == epochs:
 		resume.LostSteps = max(r.Steps.Done-step, 0)
 		resume.LostSeconds = float64(resume.LostSteps) * r.Steps.Seconds
+	case r.FoundCheckpoint: // nobody knows how much work is in it
 	case !r.Steps.Known() && epochs == a.StartedEpochs && step == a.StartedStep && !a.StartedAt.IsZero():
 		resume.LostSeconds = max(a.ExitedAt.Sub(a.StartedAt).Seconds(), 0)
 	}
@@ -105,8 +117,16 @@ func (e ending) clean() bool {
 // byItself reports whether the program ended well without being asked to leave.
 func (e ending) byItself() bool { return e.clean() && !e.exit.Forced && !e.report.StopAnswered }
 
-// obeyed reports whether the program ended well after an order to stop.
-func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered }
+// obeyed reports whether the program ended as it was asked to: well, or by a signal.
+func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered || e.leftBySignal() }
+
+// signalled reports whether the program was asked to leave by a signal only.
+func (e ending) signalled() bool {
+	return e.report.StopAnswered && e.report.Signal != "" && !e.report.Spoke && !e.exit.Lost && !e.exit.Forced
+}
+
+// leftBySignal reports whether the program ended with its work saved after a signal asked it to, whatever its status.
+func (e ending) leftBySignal() bool { return e.signalled() && e.report.Checkpoint != "" }
 
 // left reports whether the attempt ended because it was asked to, on its own or by force.
 func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
@@ -116,12 +136,16 @@ func (e ending) finished() bool {
 	s := e.job.Spec
 	steps := s.MaxSteps > 0 && e.report.Steps.Total >= s.MaxSteps
 	all := e.report.Ended == reportedFinished || steps || s.MaxEpochs > 0 && e.epochs >= s.MaxEpochs || e.job.ConvergedEpochs > 0
-	return e.clean() && all && e.report.Ended != reportedFailed
+	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
 // interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
-// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well.
-func (e ending) interrupted() bool { return interrupted(e.attempt, e.exit) }
+// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well. A
+// program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0 is no success.
+func (e ending) interrupted() bool {
+	unsaved := e.signalled() && e.clean() && e.report.Checkpoint == ""
+	return unsaved || interrupted(e.attempt, e.exit) && !e.leftBySignal()
+}
 
 func interrupted(a train.Attempt, e train.Exit) bool {
 	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || a.Memory > 0 && e.OutOfDeviceMemory()
@@ -162,7 +186,7 @@ func failure(e train.Exit) train.Reason {
 		return train.Reason{Code: "NotStarted", Message: e.Message, Hint: "correct the submission and submit it under another id"}
 	}
 	return train.Reason{
-		Code: "ExitStatus", Message: fmt.Sprintf("the program ended with status %d", e.Code), Hint: "its last output is below; all of it is in the job's logs",
+		Code: exitStatus, Message: fmt.Sprintf("the program ended with status %d", e.Code), Hint: "its last output is below; all of it is in the job's logs",
 	}
 }
 
@@ -170,6 +194,10 @@ func failure(e train.Exit) train.Reason {
 // was already started again as often as it may.
 func failed(v Verdict, e ending) Verdict {
 	v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
+	if e.signalled() && v.Reason.Code == exitStatus {
+		v.Reason.Message += fmt.Sprintf(" after %s had asked it to leave, and without a checkpoint newer than its start", e.report.Signal)
+		v.Reason.Hint = "let it save its state before it ends, or leave out preempt and checkpoint; " + v.Reason.Hint
+	}
 	allowed := 0
 	switch {
 	case e.exit.Message != "" || e.exit.Reason.Code != "":
@@ -238,6 +266,8 @@ func describeExit(e train.Exit) string {
 		return "the processes vanished"
 	case e.Forced:
 		return "the processes were ended from outside"
+	case e.Signal == "":
+		return "it left when a signal asked it to, without a checkpoint"
 	default:
 		return "killed by " + e.Signal
 	}
@@ -245,7 +275,7 @@ func describeExit(e train.Exit) string {
 
 // lostBeforeNext counts the attempts in a row, up to and including a, that were lost without progress that was saved.
 func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
-	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep {
+	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep || r.FoundCheckpoint {
 		return 0
 	}
 	if a.Outcome == train.OutcomeRecovering && !unstarted(a) && !failedItself(a) {
@@ -282,10 +312,7 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		return v
 	}
 	v = Verdict{Outcome: a.Outcome, EpochsDone: v.EpochsDone, Resume: v.Resume}
-	exit := train.Exit{Lost: true}
-	if a.Exit != nil {
-		exit = *a.Exit
-	}
+	exit := Exit(a)
 	switch a.Outcome {
 	case train.OutcomeSucceeded:
 		v.Note = note(v.EpochsDone, r, job)

@@ -24,6 +24,7 @@ import (
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [read]   read: all of its output was read
 //	a reports step=30 of=900 each=2        it is so far in its epoch
 //	a reports saved=30                     a checkpoint in its epoch
+//	a reports [found] signal=SIGUSR1       its code calls nothing; found: its supervisor found a checkpoint
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory|disk]
 //	a is in trouble: CODE what happened     a pod fails: the rest has to end, and the attempt is lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
@@ -114,6 +115,7 @@ func (w *world) admit(words []string) {
 	if retries := number(words, "retries", -1); retries >= 0 {
 		job.Spec.Retries = &retries
 	}
+	job.Spec.RestartSilent = slices.Contains(words, "restart_silent")
 	if slices.Contains(words, "overheard") {
 		job.Spec.LogFormat = train.LogBigDL
 	}
@@ -162,6 +164,8 @@ func (w *world) reports(id train.JobID, words []string) {
 	r.Job, r.Attempt, r.Spoke = id, a.Number, w.Jobs[id].Spec.LogFormat == ""
 	r.EpochsDone = number(words, "epochs", r.EpochsDone)
 	if step := number(words, "step", -1); step >= 0 {
+		seen := train.Steps{Epoch: r.EpochsDone, Done: step, Seconds: float64(number(words, "each", 1)), At: w.Now}
+		w.StepsSeen[ReportKey{id, a.Number}] = seen
 		r.Steps = train.Steps{Epoch: r.EpochsDone, Done: step, Of: number(words, "of", 0), Seconds: float64(number(words, "each", 1)), At: w.Now.Add(w.step)}
 	}
 	if step := number(words, "saved", -1); step >= 0 {
@@ -171,6 +175,10 @@ func (w *world) reports(id train.JobID, words []string) {
 		switch {
 		case word == "answered":
 			r.StopAnswered = true
+		case word == "found":
+			r.Checkpoint, r.FoundCheckpoint = "x", true
+		case strings.HasPrefix(word, "signal="):
+			r.Signal, r.Spoke = strings.TrimPrefix(word, "signal="), false
 		case word == "read":
 			r.OutputRead = true
 		case strings.HasPrefix(word, "ended="):

@@ -46,6 +46,8 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
 	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
 	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl: read the epochs from the program's output, for code that does not call the job API")
+	fs.StringVar(&s.Preempt, "preempt", "", "signal: ask the program to leave by SIGUSR1 and SIGTERM (default if it catches SIGUSR1 and --checkpoint is given)")
+	fs.StringVar(&s.Checkpoint, "checkpoint", "", "pattern of the files that the program saves and goes on from, e.g. 'checkpoints/*.pt'")
 	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and pass")
 	fs.IntVar(&s.GlobalBatchSize, "global-batch-size", 0, "samples per step on any number of devices (default for elastic jobs: --batch-size times --min-devices)")
 	fs.BoolVar(&s.BatchPerDevice, "batch-per-device", false, "keep --batch-size on every device, so that steps grow with the devices")
@@ -75,6 +77,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+	fs.BoolVar(&s.RestartSilent, "restart-silent", false, "restart from the checkpoint if the code reports no step for twenty of its own, and a minute")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
 
@@ -91,6 +94,8 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("script", func() { spec.ScriptPath = f.spec.ScriptPath })
 	given("image", func() { spec.Image = f.spec.Image })
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
+	given("preempt", func() { spec.Preempt = f.spec.Preempt })
+	given("checkpoint", func() { spec.Checkpoint = f.spec.Checkpoint })
 	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
 	given("global-batch-size", func() { spec.GlobalBatchSize = f.spec.GlobalBatchSize })
 	given("batch-per-device", func() { spec.BatchPerDevice = f.spec.BatchPerDevice })
@@ -100,6 +105,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
 	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
 	given("max-steps", func() { spec.MaxSteps = f.spec.MaxSteps })
+	given("restart-silent", func() { spec.RestartSilent = f.spec.RestartSilent })
 	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
 	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
 	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
