@@ -86,7 +86,7 @@ func (c *cache) state(jobs []train.JobID, now time.Time, retunes map[diff.Report
 		Now: now, Realm: c.realm, Plan: c.plan.restrictedTo(jobs), Planned: c.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
 		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: c.reports, Held: c.tally.held, StopSeen: c.tally.stopSeen, ExitSeen: c.tally.exitSeen,
 		StepsSeen: c.tally.stepsSeen,
-		Retunes: retunes,
+		Retunes:   retunes,
 	}
 	for _, id := range jobs {
 		if e, known := c.jobs[id]; known {
