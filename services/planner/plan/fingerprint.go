@@ -35,7 +35,7 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 		e := &s.Exclusions[i]
 		b.words(string(e.Node), string(e.Job), e.Reason.Code)
 		b.value(reflect.ValueOf(e.Devices))
-		b.is(e.Leave)
+		b.is(e.Leave, e.Now)
 	}
 	for _, g := range d.Deferred {
 		b.words(string(g.ID))
