@@ -18,8 +18,8 @@ type NodeRequest struct {
 // CordonRequested asks to give no more jobs to a node. Those that run there stay until they end.
 type CordonRequested struct{ NodeRequest }
 
-// DrainRequested asks to give no more jobs to a node, and that those which run there leave at their next save: those without a
-// checkpoint as soon as they have one.
+// DrainRequested asks to give no more jobs to a node, and that those which run there leave at their next save. Those
+// without a checkpoint stay until they have one.
 type DrainRequested struct {
 	NodeRequest
 	// Now is set if those leave, too, that have saved nothing yet: they begin again.
