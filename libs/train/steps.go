@@ -101,7 +101,7 @@ func (j Job) Progress(a Attempt, r AttemptReport, now time.Time) (float64, bool)
 	all := spec.Epochs()
 	done, _ := j.Done(spec, a, r, now)
 	switch {
-	case j.State == StateSucceeded && (all == 0 || j.Spec.MaxSteps > 0):
+	case j.State == StateSucceeded && (j.EpochsDone == 0 || all == 0 || j.Spec.MaxSteps > 0):
 		return 1, true
 	case all == 0:
 		return 0, false
