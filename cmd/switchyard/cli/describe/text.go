@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // page builds the text: labelled lines, then tables. Callers escape text that comes from users.
@@ -143,7 +144,7 @@ func (p *page) course(d description, now time.Time) {
 		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
 	}
 	if a := d.Attempt; a != nil && !j.State.Terminal() {
-		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
+		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.Places(), "of"))
 		if a.Stop != train.StopNone {
 			line += fmt.Sprintf(", asked to stop (%s) %s ago", a.Stop, render.Duration(now.Sub(a.StopSince).Seconds()))
 		}
@@ -161,11 +162,11 @@ func (p *page) course(d description, now time.Time) {
 // progress prints how far the job is in epochs and steps, as far as they are known.
 func (p *page) progress(d description) {
 	const width = 20
-	if d.Progress == nil {
+	s := d.Job.Spec
+	if d.Progress == nil || s.Epochs() == 0 {
 		return
 	}
 	var parts []string
-	s := d.Job.Spec
 	if s.MaxEpochs > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d epochs", d.Job.EpochsDone, s.MaxEpochs))
 	}
@@ -254,8 +255,8 @@ func (p *page) leaving(d description, now time.Time) {
 }
 
 // enforced says how the parts of a shared device are enforced. It returns "" for whole GPUs.
-func enforced(a attemptView) string {
-	shares := slices.ContainsFunc(a.places(), func(p train.Part) bool { return p.Memory > 0 })
+func enforced(a view.Attempt) string {
+	shares := slices.ContainsFunc(a.Places(), func(p train.Part) bool { return p.Memory > 0 })
 	switch {
 	case a.Enforcement == train.EnforcedByMIG:
 		return "mig: an instance of a partitioned GPU, its memory is its own"
@@ -341,7 +342,7 @@ func (p *page) predicted(label string, m *train.Moment, first, now time.Time) {
 }
 
 // holders names the jobs that hold what a waiting job could use, and when they end.
-func (p *page) holders(v *planView, now time.Time) {
+func (p *page) holders(v *view.Plan, now time.Time) {
 	for i, h := range v.Holders {
 		label := ""
 		if i == 0 {
