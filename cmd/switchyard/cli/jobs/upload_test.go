@@ -1,10 +1,18 @@
 package jobs
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -19,6 +27,46 @@ func TestAJobTravelsIfNoNodeIsThisMachine(t *testing.T) {
 		if got := elsewhere(tc.nodes, "a"); got != tc.want {
 			t.Errorf("%+v: %v", tc.nodes, got)
 		}
+	}
+}
+
+func TestWhenAFolderIsUploaded(t *testing.T) {
+	s := clitest.New(t, Commands()...)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("print(1)"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := proc.Root("/proc").BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, boot, folder, flag string
+		uploaded                 bool
+	}{
+		{"a node is this machine", boot, dir, "", false},
+		{"as asked for", boot, dir, "--upload", true},
+		{"no node is this machine", "another", dir, "", true},
+		{"but the nodes have the folder", "another", dir, "--upload=false", false},
+		{"a folder of the other machine", "another", filepath.Join(dir, "not-here"), "", false},
+	} {
+		clitest.Put(t, s.Bus, contract.Nodes, "n", train.Node{ID: "n", BootID: tc.boot})
+		var f submitFlags
+		fs := pflag.NewFlagSet("submit", pflag.ContinueOnError)
+		f.declare(fs)
+		if err := fs.Parse(slices.DeleteFunc([]string{tc.flag}, func(word string) bool { return word == "" })); err != nil {
+			t.Fatal(err)
+		}
+		spec := train.Spec{WorkDir: tc.folder}
+		if err := f.travel(t.Context(), s.Console, s.Bus, fs, &spec); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if tc.uploaded != train.IsUpload(spec.Upload) || tc.uploaded != (spec.WorkDir == "") {
+			t.Errorf("%s: %+v", tc.name, spec)
+		}
+	}
+	if _, said := s.Printed(); !strings.Contains(said, "uploaded before: "+dir) || strings.Count(said, "no node is this machine") != 1 {
+		t.Errorf("it says %q", said)
 	}
 }
 
