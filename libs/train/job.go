@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -78,6 +79,9 @@ type Spec struct {
 	CustomDir    string `json:"custom_dir,omitempty"`
 	SnapshotsDir string `json:"snapshots_dir,omitempty"`
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
+	// Upload is the hash of a folder that the submitter has put on the bus (`--upload` does it). The job has a copy of
+	// it as its CustomDir. Jobs on Kubernetes cannot have one.
+	Upload string `json:"upload,omitempty"`
 	// Env is added to the job's environment. It cannot override variables that the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
 	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
@@ -293,6 +297,11 @@ func (s Spec) Signature() string {
 // Folders returns the fields that name folders of the node.
 func (s *Spec) Folders() []*string {
 	return []*string{&s.WorkDir, &s.CustomDir, &s.SnapshotsDir, &s.DatasetsDir}
+}
+
+// IsUpload reports whether a text is the hash of an uploaded folder.
+func IsUpload(text string) bool {
+	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // EstimatedMemory returns the requested device memory, per device.

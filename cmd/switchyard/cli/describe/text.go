@@ -444,7 +444,7 @@ func (p *page) folders(d description) {
 	s := d.Job.Spec
 	own := "(the scheduler's own folder for this job)"
 	for _, f := range []struct{ label, host, mount, variable string }{
-		{"  custom", s.CustomDir, "/custom", "SWITCHYARD_CUSTOM_DIR"},
+		{"  custom", cmp.Or(s.CustomDir, uploaded(s.Upload)), "/custom", "SWITCHYARD_CUSTOM_DIR"},
 		{"  snapshots", cmp.Or(s.SnapshotsDir, own), "/snapshots", "SWITCHYARD_SNAPSHOTS_DIR"},
 		{"  data", s.DatasetsDir, "/data", "SWITCHYARD_DATA_DIR"},
 	} {
@@ -463,6 +463,14 @@ func (p *page) folders(d description) {
 	if s.WorkDir != "" {
 		p.field("  work", "%s", render.EscapeText(s.WorkDir))
 	}
+}
+
+// uploaded names the copy of an uploaded folder.
+func uploaded(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return fmt.Sprintf("(a copy of the uploaded folder %.12s)", hash)
 }
 
 // historyShown is the number of changes that the text shows.

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ type submitFlags struct {
 	launch     string
 	env        []string
 	envFile    string
+	upload     bool
 	ports      string
 }
 
@@ -81,6 +83,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
+	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
@@ -146,6 +149,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
 	if err := makeAbsolute(spec.Folders()); err != nil {
 		return err
+	}
+	if f.upload && f.printEvent {
+		return errors.New("--upload and --print-event exclude each other: the bus must have the folder that a message names")
 	}
 	var pairs []string
 	if f.envFile != "" {
