@@ -141,6 +141,8 @@ const (
 	StopOverspent StopCause = "overspent"
 	// StopTimeLimit ends the job as failed: it has run for as long as it may.
 	StopTimeLimit StopCause = "time_limit"
+	// StopSilent ends an attempt whose code has gone silent; another one follows.
+	StopSilent StopCause = "silent"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer. Each (job, number) is

@@ -115,6 +115,10 @@ type State struct {
 	// from another machine's clock.
 	ExitSeen map[ReportKey]time.Time
 
+	// StepsSeen has the newest steps of live attempts, with At the time when this executor first saw them: neither another
+	// machine's clock nor a pause of this one counts as silence.
+	StepsSeen map[ReportKey]train.Steps
+
 	wanted map[train.JobID]train.Allocation
 }
 
@@ -332,6 +336,10 @@ func untilEnded(s State, l Limits, a train.Attempt) (time.Duration, bool) {
 	left, limited := s.Jobs[a.Job].LimitLeft(a, s.Now)
 	limited = limited && left > 0 && !a.StartedAt.IsZero()
 	if a.Stop == train.StopNone {
+		silent, known := s.StepsSeen[ReportKey{a.Job, a.Number}].SilentAt()
+		if known && s.Jobs[a.Job].Spec.RestartSilent && (!limited || silent.Sub(s.Now) < left) {
+			return silent.Sub(s.Now), true
+		}
 		return left, limited
 	}
 	grace := Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a)
