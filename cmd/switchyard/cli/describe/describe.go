@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -50,6 +51,10 @@ type description struct {
 	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
+	// Folders are paths on the job's machine. It is nil before the start, for pods, and if the executor does not answer.
+	Folders *train.Folders `json:"folders,omitempty"`
+	// CheckpointPath is the machine's path of the newest checkpoint.
+	CheckpointPath string `json:"checkpoint_path,omitempty"`
 }
 
 // attemptView is the newest attempt without the hashes of its secrets.
@@ -158,6 +163,12 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	}
 	if found {
 		d.Mounted = &started.Mounts
+		if answer, err := results.Ask(ctx, b, train.FileRequest{Job: job.ID}); err == nil {
+			d.Folders = &answer.Folders
+			if d.Report != nil && d.Report.Checkpoint != "" {
+				d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
+			}
+		}
 	}
 	plan, err := console.LastPlan(ctx, b)
 	if err != nil {
