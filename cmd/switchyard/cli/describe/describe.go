@@ -157,18 +157,8 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	if d.Course, err = optional(ctx, b, contract.EnergyProgress, contract.EnergyProgressKey(train.JobID(id))); err != nil {
 		return d, err
 	}
-	started, found, err := console.LastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(job.ID, event.FactStarted))
-	if err != nil {
+	if err := d.locate(ctx, b); err != nil {
 		return d, err
-	}
-	if found {
-		d.Mounted = &started.Mounts
-		if answer, err := results.Ask(ctx, b, train.FileRequest{Job: job.ID}); err == nil {
-			d.Folders = &answer.Folders
-			if d.Report != nil && d.Report.Checkpoint != "" {
-				d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
-			}
-		}
 	}
 	plan, err := console.LastPlan(ctx, b)
 	if err != nil {
@@ -177,6 +167,22 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	d.Plan = viewPlan(plan, job)
 	d.Company, err = viewCompany(ctx, b, plan, job)
 	return d, err
+}
+
+// locate finds where a job that has started keeps its files.
+func (d *description) locate(ctx context.Context, b *bus.Bus) error {
+	started, found, err := console.LastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(d.Job.ID, event.FactStarted))
+	if err != nil || !found {
+		return err
+	}
+	d.Mounted = &started.Mounts
+	if answer, unanswered := results.Ask(ctx, b, train.FileRequest{Job: d.Job.ID}); unanswered == nil {
+		d.Folders = &answer.Folders
+		if d.Report != nil && d.Report.Checkpoint != "" {
+			d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
+		}
+	}
+	return nil
 }
 
 // optional reads a key, or returns nil if it does not exist.

@@ -148,7 +148,7 @@ func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, nam
 	return nil
 }
 
-// fetch copies a file piece by piece. A file that shrinks meanwhile is an error: a job is writing it anew.
+// fetch copies a file piece by piece. A file that shrinks meanwhile is an error: a job is writing it again.
 func fetch(ctx context.Context, b *bus.Bus, job train.JobID, name string, w io.Writer) error {
 	size := int64(-1)
 	for at := int64(0); at != size; {

@@ -3,6 +3,8 @@ package results
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +33,7 @@ func plotCommand(a *console.Console) *cobra.Command {
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return plot(ctx, a, b, args[0], metric, svg) })
 		},
 	}
-	cmd.Flags().StringVar(&metric, "metric", "loss", "what to draw over time")
+	cmd.Flags().StringVar(&metric, "metric", "", "what to draw over time (default: loss, else what the job reports)")
 	cmd.Flags().StringVar(&svg, "svg", "", "`FILE` to write the drawing to, as SVG")
 	return cmd
 }
@@ -44,6 +46,9 @@ func plot(ctx context.Context, a *console.Console, b *bus.Bus, ref, metric, svg 
 	all, err := epochs(ctx, b, job.ID)
 	if err != nil {
 		return err
+	}
+	if metric == "" {
+		metric = reported(all)
 	}
 	course, devices := courseOf(job, all, metric), devicesOf(job, time.Now())
 	if a.Output == "json" {
@@ -70,6 +75,16 @@ func plot(ctx context.Context, a *console.Console, b *bus.Bus, ref, metric, svg 
 	fmt.Fprintln(a.Stdout, "devices")
 	render.Plot(a.Stdout, stairs(devices, last.X), columns, 1+most(devices))
 	return nil
+}
+
+// reported returns loss, or if a job reports none, the first of its metrics.
+func reported(all []epoch) string {
+	for _, e := range all {
+		if names := slices.Sorted(maps.Keys(e.Metrics)); e.Loss == nil && len(names) > 0 {
+			return names[0]
+		}
+	}
+	return "loss"
 }
 
 // courseOf returns a metric by the seconds since the submission.

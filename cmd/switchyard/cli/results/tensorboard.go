@@ -23,7 +23,7 @@ func tensorboardCommand(a *console.Console) *cobra.Command {
 		Use:   "tensorboard JOB.. [-- FLAG..]",
 		Short: "Start TensorBoard on the event files of jobs",
 		Long: `Finds the TensorBoard event files that the jobs have written on this machine, each under the name of its job, and starts tensorboard on them. What follows --
-is passed on. Of jobs on other machines, fetch the files first (switchyard get).`,
+is passed on. Fetch the files of jobs on other machines first (switchyard get).`,
 		Example: `  switchyard tensorboard first second -- --port 6007`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
