@@ -19,13 +19,16 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if err := os.MkdirAll(s.Work, 0o700); err != nil {
 		return fmt.Errorf("make the working folder: %w", err)
 	}
+	// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a link, as
+	// with folders that users name.
+	own, err := filepath.EvalSymlinks(b.Job(s.Job))
+	if err != nil {
+		return fmt.Errorf("find the job's folder: %w", err)
+	}
+	if s.Spec.Upload != "" {
+		s.Custom = filepath.Join(own, filepath.Base(b.Upload(s.Job)))
+	}
 	if s.Snapshots == "" {
-		// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a
-		// link, as with folders that users name.
-		own, err := filepath.EvalSymlinks(b.Job(s.Job))
-		if err != nil {
-			return fmt.Errorf("make the snapshots folder: %w", err)
-		}
 		s.Snapshots = filepath.Join(own, filepath.Base(b.Snapshots(s.Job)))
 		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
@@ -55,7 +58,7 @@ func workDirHere(spec train.Spec) string {
 		return ""
 	}
 	for target, given := range map[string]string{
-		launch.CustomTarget: spec.CustomDir, launch.SnapshotsTarget: spec.SnapshotsDir, launch.DataTarget: spec.DatasetsDir,
+		launch.CustomTarget: spec.CustomDir + spec.Upload, launch.SnapshotsTarget: spec.SnapshotsDir, launch.DataTarget: spec.DatasetsDir,
 	} {
 		if given != "" && (spec.WorkDir == target || strings.HasPrefix(spec.WorkDir, target+"/")) {
 			return ""

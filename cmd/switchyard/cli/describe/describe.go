@@ -39,6 +39,8 @@ type description struct {
 	Batches    []view.EpochBatch    `json:"batches,omitempty"`
 	Plan       *view.Plan           `json:"plan,omitempty"`
 	Company    *companyView         `json:"company,omitempty"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
 	// Silent is set while running code reports no more steps.
 	Silent  *train.Reason         `json:"silent,omitempty"`
 	Model   *train.Model          `json:"model,omitempty"`
@@ -90,6 +92,6 @@ func (d *description) locate(ctx context.Context, a *console.Console) {
 func describing(d view.Detail) description {
 	return description{
 		Job: d.Job, RunSeconds: d.RunSeconds, Attempt: d.Attempt, Report: d.Report, Batches: d.Batches, Plan: d.Plan, Company: viewCompany(d),
-		Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
+		Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
 	}
 }

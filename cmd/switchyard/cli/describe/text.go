@@ -139,10 +139,7 @@ func (p *page) times(j train.Job, now time.Time) {
 // course prints the progress of the job, and what happened on the way.
 func (p *page) course(d description, now time.Time) {
 	j := d.Job
-	if j.Spec.MaxEpochs > 0 {
-		const width = 20
-		p.field("progress", "%s %d of %d epochs", render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, width), j.EpochsDone, j.Spec.MaxEpochs)
-	}
+	p.progress(d)
 	if j.Attempt > 0 {
 		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
 	}
@@ -160,6 +157,34 @@ func (p *page) course(d description, now time.Time) {
 		}
 	}
 	p.checkpoint(d, now)
+}
+
+// progress prints how far the job is in epochs and steps, as far as they are known.
+func (p *page) progress(d description) {
+	const width = 20
+	s := d.Job.Spec
+	if d.Progress == nil || s.Epochs() == 0 {
+		return
+	}
+	var parts []string
+	if s.MaxEpochs > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d epochs", d.Job.EpochsDone, s.MaxEpochs))
+	}
+	if r := d.Report; r != nil && r.Steps.Known() {
+		steps := r.Steps.In(s, len(d.Job.Devices))
+		switch {
+		case s.MaxSteps > 0:
+			parts = append(parts, fmt.Sprintf("%d of %d steps", min(steps.Total, s.MaxSteps), s.MaxSteps))
+		case steps.Of > 0 && d.Job.State.Active():
+			parts = append(parts, fmt.Sprintf("step %d of %d", steps.Done, steps.Of))
+		}
+		if steps.Seconds > 0 && d.Job.State.Active() {
+			parts = append(parts, render.StepTime(steps.Seconds)+" each")
+		}
+	} else if s.MaxSteps > 0 {
+		parts = append(parts, render.Plural(s.MaxSteps, "step")+" in all")
+	}
+	p.field("progress", "%s %s", render.ProgressBar(*d.Progress, width), strings.Join(parts, ", "))
 }
 
 // interruptions counts why a job has run in several attempts.
@@ -346,6 +371,9 @@ func trainingWords(s train.Spec) string {
 	case s.TrainingSetSize > 0:
 		told = append(told, "epochs of "+samples)
 	}
+	if s.MaxSteps > 0 {
+		told = append(told, "at most "+render.Plural(s.MaxSteps, "step"))
+	}
 	if s.BatchSize > 0 {
 		told = append(told, batchWords(s))
 	}
@@ -417,7 +445,7 @@ func (p *page) folders(d description) {
 	s := d.Job.Spec
 	own := "(the scheduler's own folder for this job)"
 	for _, f := range []struct{ label, host, mount, variable string }{
-		{"  custom", s.CustomDir, "/custom", "SWITCHYARD_CUSTOM_DIR"},
+		{"  custom", cmp.Or(s.CustomDir, uploaded(s.Upload)), "/custom", "SWITCHYARD_CUSTOM_DIR"},
 		{"  snapshots", cmp.Or(s.SnapshotsDir, own), "/snapshots", "SWITCHYARD_SNAPSHOTS_DIR"},
 		{"  data", s.DatasetsDir, "/data", "SWITCHYARD_DATA_DIR"},
 	} {
@@ -442,6 +470,14 @@ func (p *page) folders(d description) {
 			p.field(line[0], "%s", render.EscapeText(line[1]))
 		}
 	}
+}
+
+// uploaded names the copy of an uploaded folder.
+func uploaded(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return fmt.Sprintf("(a copy of the uploaded folder %.12s)", hash)
 }
 
 // historyShown is the number of changes that the text shows.
