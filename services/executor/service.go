@@ -15,6 +15,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -97,6 +98,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops.Go(plans.run)
 	if on.local != nil {
 		loops.Go(func(ctx context.Context) error { return s.answerLogs(ctx, b, on, e.cache) })
+		loops.Go(func(ctx context.Context) error { return answerFiles(ctx, b, on) })
 	}
 	if on.pods != nil {
 		loops.Go(func(ctx context.Context) error { return recordConditions(ctx, on.pods, e.buckets.conditions) })
@@ -111,6 +113,13 @@ func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *ca
 	return bus.Answer(ctx, b, train.LogSubject(on.realm.Machine), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 		job, known := c.job(r.Job)
 		return joblog.Answer(on.local.Layout, r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
+	})
+}
+
+// answerFiles serves the files of this machine's jobs.
+func answerFiles(ctx context.Context, b *bus.Bus, on platform) error {
+	return bus.Answer(ctx, b, train.FileSubject(on.realm.Machine), func(_ context.Context, r train.FileRequest) (train.FileAnswer, error) {
+		return jobfiles.Answer(on.local.Layout, on.realm.Machine, r)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -47,7 +48,7 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
 		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
 	}
-	return nil
+	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), workDirHere(s.Spec))
 }
 
 // workDirHere returns the working folder that a job asks for if it is a folder of this machine, and not in an image

@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -49,6 +50,10 @@ type description struct {
 	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
+	// Folders are paths on the job's machine. It is nil before the start, for pods, and if the executor does not answer.
+	Folders *train.Folders `json:"folders,omitempty"`
+	// CheckpointPath is the machine's path of the newest checkpoint.
+	CheckpointPath string `json:"checkpoint_path,omitempty"`
 }
 
 func describe(ctx context.Context, a *console.Console, r console.Reader, ref string, now time.Time) error {
@@ -57,11 +62,31 @@ func describe(ctx context.Context, a *console.Console, r console.Reader, ref str
 		return err
 	}
 	d := describing(detail)
+	if d.Mounted != nil {
+		d.locate(ctx, a)
+	}
 	if a.Output == "json" {
 		return a.PrintJSON(d)
 	}
 	_, err = fmt.Fprint(a.Stdout, describeText(d, now))
 	return err
+}
+
+// locate asks the executor of a job that has started where its files are.
+func (d *description) locate(ctx context.Context, a *console.Console) {
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return
+	}
+	defer b.Close()
+	answer, err := results.Ask(ctx, b, train.FileRequest{Job: d.Job.ID})
+	if err != nil {
+		return
+	}
+	d.Folders = &answer.Folders
+	if d.Report != nil && d.Report.Checkpoint != "" {
+		d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
+	}
 }
 
 func describing(d view.Detail) description {

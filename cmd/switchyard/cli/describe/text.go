@@ -221,13 +221,14 @@ func (p *page) checkpoint(d description, now time.Time) {
 	if r == nil {
 		return
 	}
+	saved := render.EscapeText(cmp.Or(d.CheckpointPath, r.Checkpoint))
 	switch {
 	case r.Checkpoint != "" && r.CheckpointStep > 0:
-		p.field("checkpoint", "%s, after step %d of epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointStep, r.CheckpointEpochs+1)
+		p.field("checkpoint", "%s, after step %d of epoch %d", saved, r.CheckpointStep, r.CheckpointEpochs+1)
 	case r.FoundCheckpoint:
-		p.field("checkpoint", "%s", render.EscapeText(r.Checkpoint))
+		p.field("checkpoint", "%s", saved)
 	case r.Checkpoint != "":
-		p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
+		p.field("checkpoint", "%s, after epoch %d", saved, r.CheckpointEpochs)
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
 		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")
@@ -483,8 +484,14 @@ func (p *page) folders(d description) {
 		}
 		p.field(f.label, "%s %s", render.EscapeText(f.host), as)
 	}
-	if s.WorkDir != "" {
-		p.field("  work", "%s", render.EscapeText(s.WorkDir))
+	f := train.Folders{Work: s.WorkDir}
+	if d.Folders != nil {
+		f = *d.Folders
+	}
+	for _, line := range [][2]string{{"  work", f.Work}, {"  saved", f.Checkpoints}, {"  output", f.Output}} {
+		if line[1] != "" {
+			p.field(line[0], "%s", render.EscapeText(line[1]))
+		}
 	}
 }
 
