@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -216,8 +217,10 @@ type PsRow struct {
 	RemainingSeconds *float64 `json:"remaining_seconds,omitempty"`
 	StartInSeconds   *float64 `json:"start_in_seconds,omitempty"`
 	// Predicted is when it starts and ends, with intervals, by the newest plan; eta is that in words.
-	Predicted     train.Predicted `json:"predicted,omitzero"`
-	eta           string
+	Predicted train.Predicted `json:"predicted,omitzero"`
+	eta       string
+	// reason is Reason in words that need the time.
+	reason        string
 	RunSeconds    float64              `json:"run_seconds"`
 	Energy        unit.Energy          `json:"energy_uj"`
 	EnergyMethods []string             `json:"energy_methods"`
@@ -237,6 +240,9 @@ func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time
 	}
 	if len(j.Devices) > 0 {
 		r.Devices = j.Devices
+	}
+	if j.State == train.StateHeld || j.State == train.StatePaused {
+		r.reason = fmt.Sprintf("by %s %s ago", cmp.Or(j.Wanted.By, "somebody"), render.Duration(now.Sub(j.Wanted.At).Seconds()))
 	}
 	if len(account.Methods) > 0 {
 		r.EnergyMethods = account.Methods
@@ -260,7 +266,7 @@ func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time
 func (r PsRow) line() string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
 	return strings.Join([]string{
-		string(r.ID), render.Cell(r.Name, nameWidth), render.Cell(r.User, userWidth), string(r.State), render.Cell(r.Reason, reasonWidth), r.devices(), r.epochs(), r.progress(),
+		string(r.ID), render.Cell(r.Name, nameWidth), render.Cell(r.User, userWidth), string(r.State), render.Cell(cmp.Or(r.reason, r.Reason), reasonWidth), r.devices(), r.epochs(), r.progress(),
 		r.eta, render.EnergyOf(train.Account{Energy: r.Energy, Methods: r.EnergyMethods}),
 	}, "\t")
 }
