@@ -3,12 +3,19 @@
 package installation
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // DefaultURL is the bus that is used if nothing names another.
@@ -39,8 +46,11 @@ func ContextPath() string {
 	if p := os.Getenv("SWITCHYARD_CONTEXT"); p != "" {
 		return p
 	}
-	return filepath.Join(DataDir(), "context.json")
+	return filepath.Join(DataDir(), ContextName)
 }
+
+// ContextName is the name of the context file in a data folder.
+const ContextName = "context.json"
 
 // ReadContext reads a context file.
 func ReadContext(path string) (Context, error) {
@@ -65,6 +75,39 @@ func WriteContext(path string, c Context) error {
 		return fmt.Errorf("make the folder of %s: %w", path, err)
 	}
 	return WriteFile(path, append(data, '\n'))
+}
+
+// Announce writes down the address of a `switchyard up`: in its own data folder and, for commands that name no bus, in
+// the file at path. If that names another one that still answers, it stays, and Announce returns it.
+func Announce(ctx context.Context, path string, c Context) (other Context, err error) {
+	own := filepath.Join(c.DataDir, ContextName)
+	if there, err := ReadContext(path); err == nil && there.NATS != c.NATS && there.answers(ctx) {
+		if filepath.Clean(path) == filepath.Clean(own) {
+			return there, nil
+		}
+		return there, WriteContext(own, c)
+	}
+	return Context{}, errors.Join(WriteContext(own, c), WriteContext(path, c))
+}
+
+// answers reports whether the process that wrote a context lives and its bus accepts connections.
+func (c Context) answers(ctx context.Context) bool {
+	return unix.Kill(c.PID, 0) != unix.ESRCH && Answers(ctx, c.NATS)
+}
+
+// Answers reports whether something accepts connections at the address of a bus.
+func Answers(ctx context.Context, address string) bool {
+	bus, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	connection, err := dialer.DialContext(ctx, "tcp", bus.Host)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
 }
 
 // Unpack writes embedded files into a folder, over those of an earlier version.

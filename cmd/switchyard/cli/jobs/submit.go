@@ -27,7 +27,7 @@ import (
 
 // Commands returns the commands about jobs.
 func Commands() []console.Command {
-	list := []console.Command{runCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{runCommand, downCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
 	for _, v := range verbs() {
 		list = append(list, v.command)
 	}
@@ -271,7 +271,7 @@ func refusal(j train.Job) error {
 		return nil
 	}
 	code := exit.Usage
-	if j.Reason == "Infeasible" {
+	if j.Infeasible {
 		code = exit.Infeasible
 	}
 	lines := j.Message
