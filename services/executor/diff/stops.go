@@ -12,7 +12,7 @@ import (
 func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	action := Action{Job: a.Job, Number: a.Number}
 	job := s.Jobs[a.Job]
-	wish, wished := leave(a, job, s.report(a).Spoke)
+	wish, wished := leave(a, job, s.report(a).Askable())
 	switch {
 	case job.CancelRequested || job.State.Terminal() || a.Stop == train.StopCancel:
 		action.Kind, action.Cause = Kill, train.StopCancel
@@ -44,14 +44,14 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	return rebatch(s, a)
 }
 
-// leave makes an attempt leave because people want so. If its code cannot be asked to, it is killed or goes on.
-func leave(a train.Attempt, job train.Job, spoke bool) (Action, bool) {
+// leave makes an attempt leave because people want so. If it cannot be asked to, it is killed or goes on.
+func leave(a train.Attempt, job train.Job, askable bool) (Action, bool) {
 	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopWanted}
 	action.Reason = cmp.Or(job.Withheld(), train.Reason{Code: "Requeued", Message: "it goes to the end of the queue"})
-	if !spoke {
+	if !askable {
 		action.Kind = Kill
 	}
-	return action, job.Leaves(a) && (spoke || job.Wanted.Force)
+	return action, job.Leaves(a) && (askable || job.Wanted.Force)
 }
 
 // rebatch lets an attempt that keeps its devices follow the batch of a newer plan.
@@ -165,7 +165,7 @@ func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time
 		grace += 2 * max(r.Steps.At.Add(next).Sub(a.StopSince), 0)
 	}
 	grace = max(grace, 3*epochTime(a, r, job))
-	if r.StopAnswered {
+	if r.StopAnswered && r.Spoke {
 		grace *= 2
 	}
 	return min(grace, max(l.MostGrace, l.StopGrace))

@@ -44,7 +44,7 @@ func verbs() []verb {
 		{
 			"pause", "Make jobs leave by their checkpoint and wait until they are resumed",
 			`Makes the jobs leave at their next checkpoint. They keep their place and hold no device until ` + "`switchyard resume`" + `. A job that cannot be asked to
-leave, because its code has not called the job API, is refused; --force ends its processes, and it goes on from the checkpoint that it last saved.`,
+leave, because its code neither calls the job API nor gets a signal, is refused; --force ends its processes, and it goes on from its last checkpoint.`,
 			event.Wanted{State: train.WantPaused},
 			true, ended,
 		},
@@ -193,11 +193,11 @@ func (v verb) check(ctx context.Context, b *bus.Bus, j train.Job, force bool) er
 		return err
 	}
 	report, _, err := console.GetIfThere(ctx, b, contract.Reports, contract.ReportKey(j.ID, attempt.Number))
-	if err != nil || report.Spoke {
+	if err != nil || report.Askable() {
 		return err
 	}
 	return exit.Errorf(exit.Failed, "--force ends its processes; `switchyard hold "+string(j.ID)+"` only keeps it from starting again",
-		"job %s has not called the job API, so it cannot be asked to leave", j.ID)
+		"job %s cannot be asked to leave: it has not called the job API, and gets no signal", j.ID)
 }
 
 var errNotSeen = errors.New("the register does not show it")
