@@ -92,14 +92,24 @@ func startUp(dir, path string) (pid int, err error) {
 	return up.Process.Pid, nil
 }
 
-// awaitUp waits until all services of a server have started.
+// awaitUp waits until all services of a server have started: of the process pid, or, if that one has ended because the
+// user's own `switchyard up` was faster, of that.
 func awaitUp(ctx context.Context, a *console.Console, pid int, log string) (*bus.Bus, error) {
+	other := false
 	for range tick.Every(ctx, 50*time.Millisecond) {
-		if c, err := installation.ReadContext(a.ContextPath()); err == nil && c.PID == pid && ready(ctx, c) {
+		c, err := installation.ReadContext(a.ContextPath())
+		if err == nil && (c.PID == pid || other && c.DataDir == filepath.Dir(log)) && ready(ctx, c) {
 			return a.Connect(ctx)
 		}
 		var status unix.WaitStatus
-		if done, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err == nil && done == pid {
+		if done, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); other || err != nil || done != pid {
+			continue
+		}
+		unlock, err := installation.Lock(filepath.Dir(log))
+		if other = errors.Is(err, installation.ErrLocked); !other {
+			if err == nil {
+				unlock()
+			}
 			return nil, exit.Errorf(exit.Unreachable, "read "+log, "switchyard up ended with exit code %d: %s", status.ExitStatus(), lastLine(log))
 		}
 	}
