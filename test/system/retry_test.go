@@ -36,6 +36,16 @@ func (c *cluster) firstPID(job string) int {
 	return 0
 }
 
+// started returns the number of epochs with which the first attempt of a job began.
+func (c *cluster) started(job string) int {
+	for _, e := range readLedger(c.t, c.ledger) {
+		if e.Job == job && e.Attempt == 1 && e.Event == "start" {
+			return e.Epoch
+		}
+	}
+	return -1
+}
+
 // TestAFailedProgramIsTriedAgainFromItsCheckpoint: it fails after three epochs, everything else is killed before the
 // next attempt, and no epoch whose checkpoint was reported is trained twice.
 func TestAFailedProgramIsTriedAgainFromItsCheckpoint(t *testing.T) {
@@ -60,7 +70,7 @@ func TestAFailedProgramIsTriedAgainFromItsCheckpoint(t *testing.T) {
 	if !said || failed.EpochsDone < 3 {
 		t.Errorf("its history does not say %q: %+v", want, job.History)
 	}
-	if code, out := c.command("describe", "flaky"); code != 0 || !strings.Contains(out, "0 recoveries, 1 retry") {
+	if code, out := c.command("describe", "flaky"); code != 0 || !strings.Contains(out, "in 2 attempts: 1 retry") {
 		t.Errorf("describe: %d\n%s", code, out)
 	}
 }
@@ -108,6 +118,11 @@ func TestAPausedJobGoesOn(t *testing.T) {
 		t.Fatalf("release: %d, %s", code, out)
 	}
 	jobs := c.verify(epochs, nil)
+	code, out := c.command("rerun", "later", "--id", "again")
+	again := c.await("the end of the second run", func(jobs map[train.JobID]train.Job) bool { return jobs["again"].State.Terminal() })["again"]
+	if code != 0 || again.State != train.StateSucceeded || again.EpochsDone != epochs["later"] || c.started("again") != 0 {
+		t.Errorf("rerun: %d, %s: %s after %d epochs, begun after %d", code, out, again.State, again.EpochsDone, c.started("again"))
+	}
 	if only := jobs["only"]; only.Attempt != 2 || only.Preemptions != 0 || jobs["later"].Attempt > 2 {
 		t.Errorf("only: attempt %d, %d preemptions; later: attempt %d", only.Attempt, only.Preemptions, jobs["later"].Attempt)
 	}
