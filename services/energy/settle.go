@@ -40,8 +40,8 @@ func (l *ledger) settle(ctx context.Context, now time.Time) error {
 	return errors.Join(append(errs, l.forget(ctx))...)
 }
 
-// reopen lets the accounts of resumed jobs go on. Each step can be repeated: until the account is no longer final, it is
-// the one that was closed.
+// reopen lets the accounts of resumed jobs go on. Each step can be repeated: while the account is final, it is the one
+// that was closed.
 func (l *ledger) reopen(ctx context.Context) error {
 	l.mu.Lock()
 	ids := slices.Sorted(maps.Keys(l.reopened))
