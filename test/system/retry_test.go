@@ -85,7 +85,7 @@ func TestAPausedJobGoesOn(t *testing.T) {
 	epochs := map[string]int{"only": 20, "later": 2}
 	c.submit("only", epochs["only"], 1)
 	c.trained("only", 2)
-	if code, out := c.command("pause", "--wait", "--reason", "demo", "only"); code != 0 || !strings.Contains(out, "job only paused: left after ") {
+	if code, out := c.command("pause", "--wait", "--reason", "demo", "only"); code != 0 || !strings.Contains(out, "job only paused: ") {
 		t.Fatalf("pause: %d, %s", code, out)
 	}
 	if left := c.trainers(); len(left) > 0 {
