@@ -102,7 +102,7 @@ func TestAPausedJobGoesOn(t *testing.T) {
 		t.Errorf("paused: %+v", before)
 	}
 	c.eventually("ps", func() error {
-		if code, out := c.command("ps"); code != 0 || !strings.Contains(out, "paused") || !strings.Contains(out, " ago") {
+		if code, out := c.command("ps"); code != 0 || !strings.Contains(out, "paused by ") {
 			return fmt.Errorf("%w: %d\n%s", errNotListed, code, out)
 		}
 		return nil
