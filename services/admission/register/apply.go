@@ -193,6 +193,9 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if b.EpochsDone > job.EpochsDone {
 		job.EpochsDone, job.EpochStep = b.EpochsDone, 0
 	}
+	if b.BatchIgnored {
+		job.OwnBatch = cmp.Or(b.Batch.LocalBatch, job.Spec.BatchSize)
+	}
 	if late || *state != train.StateRunning {
 		return true
 	}
@@ -238,7 +241,7 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
 		message = "ends " + when
-	case train.StopPreempt, train.StopWanted, train.StopNone:
+	case train.StopPreempt, train.StopWanted, train.StopNone, train.StopSilent:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
 	return true
@@ -255,7 +258,7 @@ func stopWithdrawn(job *train.Job, b *event.StopWithdrawn, state *train.State) b
 		message = "goes on with the system parameters that it has"
 	case train.StopWanted:
 		message = "goes on where it is, as asked"
-	case train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel, train.StopConverged, train.StopOverspent:
+	case train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopSilent:
 	}
 	explain(job, "StopWithdrawn", message, "")
 	return true
@@ -282,7 +285,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += " to go on with other system parameters"
 	case train.StopWanted:
 		message += ", as asked"
-	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
+	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopSilent:
 	}
 	message += after(job, b, saved)
 	hint := ""

@@ -57,6 +57,9 @@ the command; without a file it runs as ` + "`switchyard run`" + ` would run it. 
 				return printEvent(a, spec, id)
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
+					return err
+				}
 				result, err := Submit(ctx, b, spec, id)
 				if err != nil {
 					return err
