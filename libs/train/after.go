@@ -3,7 +3,6 @@ package train
 import (
 	"fmt"
 	"slices"
-	"time"
 )
 
 // AfterSpec names jobs that must have ended before the job starts, by their ids. They must have been submitted before,
@@ -102,13 +101,4 @@ func (j Job) NeverStarts() (Reason, bool) {
 		}
 	}
 	return Reason{}, false
-}
-
-// QueuedAt returns the time from which on the job could have had devices: waiting for other jobs gives it no place in
-// the queue.
-func (j Job) QueuedAt() time.Time {
-	if j.ReadyAt.After(j.SubmittedAt) {
-		return j.ReadyAt
-	}
-	return j.SubmittedAt
 }

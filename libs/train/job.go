@@ -386,6 +386,12 @@ type Job struct {
 	// Ended has the final states of jobs that this one waited for, by id; ReadyAt is when the last of them had ended.
 	Ended   map[JobID]State `json:"after_ended,omitempty"`
 	ReadyAt time.Time       `json:"ready_at,omitzero"`
+	// Wanted is what people want of the job besides; left out, that it runs.
+	Wanted Wanted `json:"wanted,omitzero"`
+	// RequeuedAt is when it was last put at the end of the queue.
+	RequeuedAt time.Time `json:"requeued_at,omitzero"`
+	// Resumed counts how often it was resumed after it had ended.
+	Resumed int `json:"resumed,omitempty"`
 	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then
 	// on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`

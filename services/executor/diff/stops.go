@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	action := Action{Job: a.Job, Number: a.Number}
 	job := s.Jobs[a.Job]
+	wish, wished := leave(a, job, s.report(a).Askable())
 	switch {
 	case job.CancelRequested || job.State.Terminal() || a.Stop == train.StopCancel:
 		action.Kind, action.Cause = Kill, train.StopCancel
@@ -25,6 +27,8 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return action, true
 	case outOfTime(s, a):
 		return endInTime(s, a), true
+	case wished && (wish.Kind == Kill || a.Stop == train.StopNone):
+		return wish, true
 	case a.Stop != train.StopNone:
 		return forLeaving(s, l, a)
 	case job.ConvergedEpochs > 0:
@@ -65,6 +69,16 @@ func endInTime(s State, a train.Attempt) Action {
 		action.Kind = Kill
 	}
 	return action
+}
+
+// leave makes an attempt leave because people want so. If it cannot be asked to, it is killed or goes on.
+func leave(a train.Attempt, job train.Job, askable bool) (Action, bool) {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopWanted}
+	action.Reason = cmp.Or(job.Withheld(), train.Reason{Code: "Requeued", Message: "it goes to the end of the queue"})
+	if !askable {
+		action.Kind = Kill
+	}
+	return action, job.Leaves(a) && (askable || job.Wanted.Force)
 }
 
 // silent reports whether the code of an attempt has gone silent, and its user wants it restarted then.
@@ -127,6 +141,8 @@ func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && runsAs(a, wanted)
 	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale)
 	switch a.Stop { //nolint:exhaustive // the other causes stand
+	case train.StopWanted:
+		moot = !s.Jobs[a.Job].Leaves(a)
 	case train.StopRetune:
 		why, known := s.Retunes[ReportKey{a.Job, a.Number}]
 		moot = known && why.Code == ""

@@ -129,6 +129,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		j.Awaits = append(j.Awaits, train.Dependency{Job: train.JobID(text(t, d, "ok", "")), On: train.AfterOK})
 	case "cancel":
 		s.find(t, d).CancelRequested = true
+	case "hold":
+		s.find(t, d).Withheld = &train.Reason{Code: "Held", Message: "held by ann", Hint: "`switchyard release` lets it start"}
+	case "release":
+		s.find(t, d).Withheld = nil
 	case "ended":
 		id := s.find(t, d).ID
 		s.state.Jobs = slices.DeleteFunc(s.state.Jobs, func(j Job) bool { return j.ID == id })

@@ -111,7 +111,7 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool) []state.J
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
 		paused := !a.Live() && r.Settings[string(j.ID)].Pauses(j.EpochsDone)
-		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
+		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Ends(j) {
 			continue
 		}
 		job := r.job(j, now)
@@ -147,8 +147,12 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 		job.Model, job.Slow = &m, m.Stragglers
 	}
 	if !a.Live() {
+		if why := j.Withheld(); why.Code != "" {
+			job.Withheld = &why
+		}
 		return job
 	}
+	job.CancelRequested = job.CancelRequested || j.Leaves(a) && (report.Askable() || j.Wanted.Force)
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},

@@ -1,6 +1,6 @@
-// Package queue decides who waits for what before a policy is asked: deferral until other jobs have ended or energy is
-// cheaper, and reservations for jobs that have waited for too long, which smaller jobs may not backfill. The order of
-// the queue itself is cluster.InQueue.
+// Package queue decides who waits for what before a policy is asked: jobs that are held or paused, deferral until other
+// jobs have ended or energy is cheaper, and reservations for jobs that have waited for too long, which smaller jobs may
+// not backfill. The order of the queue itself is cluster.InQueue.
 package queue
 
 import (
@@ -17,12 +17,13 @@ import (
 // Postponed is the code of a job that waits for energy that is cleaner or cheaper.
 const Postponed = "Postponed"
 
-// Defer takes those jobs out that wait for other jobs to end, and those whose energy will cost less later, by the time
-// at which their users want them to start at the latest. It returns why they wait, the soonest first.
+// Defer takes those jobs out that people hold or have paused, those that wait for other jobs to end, and those whose
+// energy will cost less later, by the time at which their users want them to start at the latest. It returns why they
+// wait, the soonest first.
 func Defer(s *cluster.Snapshot) []train.Waiting {
 	var waiting []train.Waiting
 	s.Gangs = slices.DeleteFunc(s.Gangs, func(g *cluster.Gang) bool {
-		w := train.Waiting{Job: g.ID, Blockers: awaited(g)}
+		w := train.Waiting{Job: g.ID, Blockers: withheld(g)}
 		if len(w.Blockers) == 0 {
 			w = postponed(s, g)
 		}
@@ -41,9 +42,12 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 	return waiting
 }
 
-// awaited are the reasons of a job that waits for others to end.
-func awaited(g *cluster.Gang) []train.Reason {
+// withheld are the reasons of a job that people hold or have paused, or that waits for others to end.
+func withheld(g *cluster.Gang) []train.Reason {
 	var reasons []train.Reason
+	if g.Withheld != nil {
+		reasons = append(reasons, *g.Withheld)
+	}
 	for _, d := range g.Awaits {
 		reasons = append(reasons, d.Reason())
 	}
