@@ -124,6 +124,19 @@ type Spec struct {
 
 	// Priority from 0 to 100; higher goes first. Left out it is 50.
 	Priority *int `json:"priority,omitempty"`
+	// Devices is the number of devices if it is fixed: MinDevices and MaxDevices in one.
+	Devices int `json:"devices,omitempty"`
+	// Device is the kind of device that the job needs: gpu or cpu. Left out, any will do, unless GPU or GPUMemory is
+	// given.
+	Device DeviceKind `json:"device,omitempty"`
+	// GPU is the model of GPU that the job needs, or several: H100|A100. A model is a part of the product's name, in
+	// any case.
+	GPU string `json:"gpu,omitempty"`
+	// GPUMemory is the memory that each GPU must have, with its unit: 20GiB. It is EstimatedMemoryMiB of a GPU.
+	GPUMemory string `json:"gpu_memory,omitempty"`
+	// CPUs is another name of Cores. Memory is MainMemoryMiB with a unit: 32GiB.
+	CPUs   int    `json:"cpus,omitempty"`
+	Memory string `json:"memory,omitempty"`
 	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to
 	// MaxDevices).
 	MinDevices int `json:"min_devices,omitempty"`
@@ -180,8 +193,27 @@ const (
 	DefaultCalmEpochs  = 3
 )
 
-// WithDefaults fills in the fields that the user left out.
+// Expanded returns the spec with the short forms that it can be written in expanded to the fields that they stand for.
+// An amount that cannot be read stays as it is.
+func (s Spec) Expanded() Spec {
+	if s.Device == "" && (s.GPU != "" || s.GPUMemory != "") {
+		s.Device = KindGPU
+	}
+	s.MinDevices, s.MaxDevices, s.Devices = cmp.Or(s.Devices, s.MinDevices), cmp.Or(s.Devices, s.MaxDevices), 0
+	s.Cores, s.CPUs = cmp.Or(s.CPUs, s.Cores), 0
+	amount := func(written *string, mib *int64) {
+		if size, err := unit.ParseBytes(*written); err == nil {
+			*written, *mib = "", size.MiB()
+		}
+	}
+	amount(&s.GPUMemory, &s.EstimatedMemoryMiB)
+	amount(&s.Memory, &s.MainMemoryMiB)
+	return s
+}
+
+// WithDefaults expands the spec, and fills in the fields that the user left out.
 func (s Spec) WithDefaults() Spec {
+	s = s.Expanded()
 	if s.Priority == nil {
 		p := DefaultPriority
 		s.Priority = &p

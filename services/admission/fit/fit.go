@@ -4,6 +4,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,7 +90,8 @@ const (
 
 // Check returns the verdict on a decoded spec.
 func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict {
-	c := checker{spec: spec, who: who, where: where, paths: paths}
+	c := checker{spec: spec.Expanded(), who: who, where: where, paths: paths, written: map[string]string{}}
+	c.shortForms(spec)
 	c.identity()
 	c.program()
 	c.folders()
@@ -115,10 +117,15 @@ type checker struct {
 	where   Inventory
 	paths   Paths
 	reasons []train.Reason
+	// written has the names under which fields are written in the job, if it has them in a short form.
+	written map[string]string
 }
 
 func (c *checker) refuse(code, field, hint, format string, args ...any) {
-	c.reasons = append(c.reasons, train.Reason{Code: code, Field: field, Message: fmt.Sprintf(format, args...), Hint: hint})
+	r := train.Reason{Code: code, Field: cmp.Or(c.written[field], field), Message: fmt.Sprintf(format, args...), Hint: hint}
+	if !slices.Contains(c.reasons, r) { // a short form stands for several fields
+		c.reasons = append(c.reasons, r)
+	}
 }
 
 // between refuses a number outside its range.

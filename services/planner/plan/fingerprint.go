@@ -128,6 +128,9 @@ func (b *digest) spec(s *train.Spec) {
 	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
 	b.add(s.EstimatedHours)
 	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing)
+	if s.Device != "" || s.GPU != "" {
+		b.words(string(s.Device), s.GPU)
+	}
 	for _, of := range [...]any{s.AdaptiveBatch, s.Stop, s.NodeLabels, s.Deadline, s.ParameterServers, s.Energy} {
 		b.value(reflect.ValueOf(of))
 	}

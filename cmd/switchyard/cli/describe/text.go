@@ -344,9 +344,10 @@ func (p *page) spec(s train.Spec) {
 	if told := trainingWords(s); told != "" {
 		p.field("  training", "%s", told)
 	}
-	devices := render.Plural(s.MinDevices, "device")
+	need := s.DeviceNeed()
+	devices := need.Count(s.MaxDevices)
 	if s.MaxDevices > s.MinDevices {
-		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)
+		devices = fmt.Sprintf("%d to %s", s.MinDevices, devices)
 	}
 	devices += fmt.Sprintf(", strategy %s, one process %s", s.Strategy, strings.ReplaceAll(string(s.Launch), "_", " "))
 	switch {
@@ -355,7 +356,7 @@ func (p *page) spec(s train.Spec) {
 	case s.AllowSharing:
 		devices += ", which it may share"
 	}
-	if s.EstimatedMemoryMiB > 0 {
+	if s.EstimatedMemoryMiB > 0 && need.Kind != train.KindGPU {
 		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
 	}
 	p.field("  devices", "%s", devices)

@@ -210,6 +210,8 @@ type PsRow struct {
 	Message    string           `json:"message"`
 	Devices    []train.DeviceID `json:"devices"`
 	MinDevices int              `json:"min_devices"`
+	// Device is the kind of the devices that it holds or, if it waits, asks for.
+	Device     train.DeviceKind `json:"device,omitempty"`
 	EpochsDone int              `json:"epochs_done"`
 	MaxEpochs  int              `json:"max_epochs"`
 	// RemainingSeconds is the predicted rest of a running job, StartInSeconds the predicted wait of a waiting job.
@@ -231,12 +233,12 @@ func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time
 	spec := j.Spec.WithDefaults()
 	r := PsRow{
 		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: j.Message,
-		Devices: []train.DeviceID{}, MinDevices: spec.MinDevices, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
+		Devices: []train.DeviceID{}, MinDevices: spec.MinDevices, Device: spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
 		RunSeconds: j.RunSecondsAt(now), Energy: account.Energy, EnergyMethods: []string{},
 		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,
 	}
 	if len(j.Devices) > 0 {
-		r.Devices = j.Devices
+		r.Devices, r.Device = j.Devices, j.Devices[0].Kind()
 	}
 	if len(account.Methods) > 0 {
 		r.EnergyMethods = account.Methods
@@ -265,15 +267,15 @@ func (r PsRow) line() string {
 	}, "\t")
 }
 
-// devices counts the devices that the job holds or, if it waits, needs.
+// devices counts the devices that the job holds or, if it waits, needs, and names their kind.
 func (r PsRow) devices() string {
 	switch {
 	case len(r.Devices) > 0:
-		return fmt.Sprint(len(r.Devices))
+		return fmt.Sprintf("%d %s", len(r.Devices), r.Device)
 	case r.State.Terminal():
 		return "-"
 	}
-	return fmt.Sprintf("0/%d", r.MinDevices)
+	return strings.TrimSpace(fmt.Sprintf("0/%d %s", r.MinDevices, r.Device))
 }
 
 func (r PsRow) epochs() string { return render.Epochs(r.EpochsDone, r.MaxEpochs) }

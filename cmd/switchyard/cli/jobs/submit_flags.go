@@ -24,6 +24,7 @@ type submitFlags struct {
 	adaptive   train.AdaptiveBatchSpec
 	rate       string
 	servers    int
+	device     string
 	strategy   string
 	launch     string
 	env        []string
@@ -62,6 +63,12 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
 	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
+	fs.IntVar(&s.Devices, "devices", 0, "number of devices, if it is fixed: --min-devices and --max-devices in one")
+	fs.StringVar(&f.device, "device", "", "kind of device: gpu or cpu (default: any)")
+	fs.StringVar(&s.GPU, "gpu", "", "model of GPU, or several: 'H100|A100'")
+	fs.StringVar(&s.GPUMemory, "gpu-memory", "", "memory that each GPU must have, e.g. 20GiB")
+	fs.IntVar(&s.CPUs, "cpus", 0, "another name of --cores")
+	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
 	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
@@ -104,6 +111,12 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("main-memory-mib", func() { spec.MainMemoryMiB = f.spec.MainMemoryMiB })
 	given("hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
 	given("priority", func() { spec.Priority = &f.priority })
+	given("devices", func() { spec.Devices, spec.MinDevices, spec.MaxDevices = f.spec.Devices, 0, 0 })
+	given("device", func() { spec.Device = train.DeviceKind(f.device) })
+	given("gpu", func() { spec.GPU = f.spec.GPU })
+	given("gpu-memory", func() { spec.GPUMemory, spec.EstimatedMemoryMiB = f.spec.GPUMemory, 0 })
+	given("cpus", func() { spec.CPUs, spec.Cores = f.spec.CPUs, 0 })
+	given("memory", func() { spec.Memory, spec.MainMemoryMiB = f.spec.Memory, 0 })
 	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
 	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
 	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
