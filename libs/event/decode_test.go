@@ -22,7 +22,7 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		LogFormat: train.LogBigDL, BatchSize: 64, GlobalBatchSize: 256, BatchPerDevice: true, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 512, MaxPerDevice: 128, LearningRate: train.RateSqrt}, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, AllowSharing: true, TuneEffectiveBatch: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
 		Cores: 2, MainMemoryMiB: 8192,
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
-		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Deadline: &deadline,
+		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Retries: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 		NodeLabels: map[string]string{"gpushare": "true"},
 		Energy:     &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},

@@ -153,12 +153,14 @@ type Preempted struct {
 	train.Resume
 }
 
-// AttemptLost says that an attempt was killed or vanished; another attempt follows from the last checkpoint.
+// AttemptLost says that an attempt failed, was killed or vanished; another attempt follows from the last checkpoint.
 type AttemptLost struct {
 	Attempt      int        `json:"attempt"`
 	EpochsDone   int        `json:"epochs_done"`
 	Exit         train.Exit `json:"exit"`
 	RetrySeconds float64    `json:"retry_seconds"`
+	// Retry is the number of the retry that follows, if the program itself ended with a status other than 0.
+	Retry int `json:"retry,omitempty"`
 	train.Resume
 	// Needs is the memory of each device with which the job is planned from then on, if it was held to a part that was
 	// too small.

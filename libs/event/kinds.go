@@ -103,7 +103,7 @@ func Kinds() []Kind {
 		job(FactPreempted, "executor", "job/<id>/attempt/<n>/end", repeated,
 			"An attempt stopped as asked; the job goes on from its checkpoint.", body[Preempted]),
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", repeated,
-			"An attempt was killed or vanished; another follows.", body[AttemptLost]),
+			"An attempt failed, was killed or vanished; another follows.", body[AttemptLost]),
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", repeated,
 			"The predicted run time was corrected.", body[Reestimated]),
 		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", repeated,

@@ -155,6 +155,9 @@ type Spec struct {
 	Launch Launch `json:"launch,omitempty"`
 	// MaxRestarts bounds how often an attempt that was killed or lost is restarted without progress (default 3).
 	MaxRestarts *int `json:"max_restarts,omitempty"`
+	// Retries is how often the program is started again, in all, after it ended with a status other than 0 (default: 1
+	// if the attempt that failed saved a checkpoint, else 0).
+	Retries *int `json:"retries,omitempty"`
 	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`
 }
@@ -346,14 +349,16 @@ type Job struct {
 	EpochsDone int `json:"epochs_done"`
 	// EpochStep counts the steps of the epoch after EpochsDone that the newest checkpoint holds; EpochSteps is how many
 	// the epoch has, 0 if unknown.
-	EpochStep   int        `json:"epoch_step,omitempty"`
-	EpochSteps  int        `json:"epoch_steps,omitempty"`
-	Restarts    int        `json:"restarts"` // attempts after the first, whatever the cause
-	Rescales    int        `json:"rescales"`
-	Preemptions int        `json:"preemptions"`
-	Recoveries  int        `json:"recoveries"` // attempts that were killed or lost
-	Devices     []DeviceID `json:"devices,omitempty"`
-	Generation  uint64     `json:"generation,omitempty"`
+	EpochStep   int `json:"epoch_step,omitempty"`
+	EpochSteps  int `json:"epoch_steps,omitempty"`
+	Restarts    int `json:"restarts"` // attempts after the first, whatever the cause
+	Rescales    int `json:"rescales"`
+	Preemptions int `json:"preemptions"`
+	Recoveries  int `json:"recoveries"` // attempts that were killed or lost
+	// Retries counts the attempts that followed a status other than 0.
+	Retries    int        `json:"retries,omitempty"`
+	Devices    []DeviceID `json:"devices,omitempty"`
+	Generation uint64     `json:"generation,omitempty"`
 	// RunSeconds sums the attempts that have ended, DeviceSeconds sums their time times their devices; AttemptStartedAt
 	// is set while an attempt runs.
 	RunSeconds       float64   `json:"run_seconds"`

@@ -202,6 +202,8 @@ type Attempt struct {
 	StartedEpochs int `json:"started_epochs,omitempty"`
 	StartedStep   int `json:"started_step,omitempty"`
 	LostInARow    int `json:"lost_in_a_row,omitempty"`
+	// Retries counts the attempts before this one whose program ended with a status other than 0 and was started again.
+	Retries int `json:"retries,omitempty"`
 	// UnstartedInARow counts the attempts before this one whose processes never all ran. They delay the next attempt
 	// and do not count as restarts.
 	UnstartedInARow int `json:"unstarted_in_a_row,omitempty"`
@@ -346,6 +348,12 @@ func (e Exit) OutOfDeviceMemory() bool {
 	return e.Code != 0 && slices.ContainsFunc([]string{
 		"CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", "RESOURCE_EXHAUSTED: Out of memory", "ResourceExhaustedError",
 	}, func(words string) bool { return strings.Contains(e.LogTail, words) })
+}
+
+// OutOfDisk reports whether the program ended because a disk had no more room, in the words of the C library, which
+// most languages use.
+func (e Exit) OutOfDisk() bool {
+	return e.Code != 0 && (strings.Contains(e.LogTail, "No space left on device") || strings.Contains(e.LogTail, "Disk quota exceeded"))
 }
 
 // Outcome is the consequence of the end of an attempt for the job.

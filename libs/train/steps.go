@@ -65,6 +65,12 @@ func (r AttemptReport) Saved(a Attempt) bool {
 	return r.Checkpoint != "" || r.EpochsDone > 0 || a.StartedEpochs > 0 || a.StartedStep > 0
 }
 
+// SavedAnew reports whether the code of an attempt has saved a checkpoint beyond the state from which it began.
+func (r AttemptReport) SavedAnew(a Attempt) bool {
+	further := r.CheckpointEpochs > a.StartedEpochs || r.CheckpointEpochs == a.StartedEpochs && r.CheckpointStep > a.StartedStep
+	return r.Checkpoint != "" && further
+}
+
 // Resumes returns how many epochs, and steps of the next one, the state holds from which the next attempt goes on. The
 // end of an epoch counts as saved.
 func (r AttemptReport) Resumes(a Attempt) (epochs, step int) {

@@ -54,7 +54,7 @@ func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.
 		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced, Resume: v.Resume})
 	case train.OutcomeRecovering:
 		f = event.JobFact(a.Job, event.FactAttemptLost, attempt, event.AttemptLost{
-			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Needs: needs, Enlarged: r.Enlarged, Resume: v.Resume,
+			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Retry: v.Retries, Needs: needs, Enlarged: r.Enlarged, Resume: v.Resume,
 		})
 	case train.OutcomeFailed, train.OutcomeNone:
 		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged})

@@ -264,6 +264,9 @@ func (c *checker) amounts() {
 	if s.MaxRestarts != nil {
 		c.between("max_restarts", int64(*s.MaxRestarts), 0, MaxRestarts, "")
 	}
+	if s.Retries != nil {
+		c.between("retries", int64(*s.Retries), 0, MaxRestarts, "")
+	}
 }
 
 // shortForms refuses a job that says the same in two ways, and amounts that cannot be read.

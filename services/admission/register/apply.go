@@ -284,17 +284,9 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
 		return false
 	}
-	if !b.Exit.Unstarted {
+	job.Retries = max(job.Retries, b.Retry)
+	if !b.Exit.Unstarted && b.Retry == 0 {
 		job.Recoveries++
-	}
-	what := "vanished"
-	switch {
-	case b.Exit.Reason.Message != "":
-		what = "ended: " + clip(b.Exit.Reason.Message, maxText/2)
-	case b.Exit.Signal != "":
-		what = "was killed by " + b.Exit.Signal
-	case b.Exit.OutOfDeviceMemory():
-		what = "ran out of memory of its device"
 	}
 	if mib := int64(b.Needs / unit.MiB); mib > job.Spec.EstimatedMemoryMiB {
 		job.Spec.EstimatedMemoryMiB = mib
@@ -311,9 +303,33 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
 	job.EpochStep = max(job.EpochStep, b.EpochStep)
-	message := fmt.Sprintf("attempt %d %s; starts again after %s in %s%s", b.Attempt, what, reached(job), spoken(b.RetrySeconds), lost(b.Resume))
+	then := fmt.Sprintf("; starts again after %s in ", reached(job))
+	switch {
+	case b.Retry > 0 && (job.EpochsDone > 0 || job.EpochStep > 0):
+		then = fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(job))
+	case b.Retry > 0:
+		then = ", tries again from the beginning in "
+	}
+	message := fmt.Sprintf("attempt %d %s", b.Attempt, whatEnded(b)) + then + spoken(b.RetrySeconds) + lost(b.Resume)
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
+}
+
+// whatEnded says how an attempt was lost or failed.
+func whatEnded(b *event.AttemptLost) string {
+	switch {
+	case b.Exit.Reason.Message != "":
+		return "ended: " + clip(b.Exit.Reason.Message, maxText/2)
+	case b.Exit.Signal != "":
+		return "was killed by " + b.Exit.Signal
+	case b.Exit.OutOfDeviceMemory():
+		return "ran out of memory of its device"
+	case b.Exit.OutOfDisk():
+		return "ended because a disk was full"
+	case b.Retry > 0:
+		return fmt.Sprintf("failed with exit status %d", b.Exit.Code)
+	}
+	return "vanished"
 }
 
 func reestimated(job *train.Job, f Fact, b *event.Reestimated) bool {

@@ -56,6 +56,7 @@ type Action struct {
 	StartedEpochs   int
 	StartedStep     int
 	LostInARow      int
+	Retries         int
 	UnstartedInARow int
 	// Cause and Reason belong to a RequestStop or a Kill. A WithdrawStop has a Cause if the attempt did not leave in
 	// time and therefore goes on.
@@ -275,6 +276,7 @@ func start(s State, w train.Allocation) Action {
 		StartedEpochs:   epochs,
 		StartedStep:     step,
 		LostInARow:      lostBeforeNext(last, report),
+		Retries:         retriesBeforeNext(last),
 		UnstartedInARow: unstartedBeforeNext(last),
 	}
 }

@@ -19,8 +19,9 @@ type Verdict struct {
 	Forced bool
 	// Resume says from where the next attempt goes on.
 	Resume train.Resume
-	// Retry is how long the next attempt waits after a loss.
-	Retry time.Duration
+	// Retry is how long the next attempt waits. Retries numbers it if it follows a failure of the program, not a loss.
+	Retry   time.Duration
+	Retries int
 }
 
 // Judge decides what an exit means. It returns the same verdict for the same record, so a crash between the decision
@@ -49,7 +50,7 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	case e.clean():
 		v.Outcome, v.Note = train.OutcomeSucceeded, note(v.EpochsDone, r, job)
 	default:
-		v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
+		return failed(v, e)
 	}
 	return v
 }
@@ -117,10 +118,12 @@ func (e ending) finished() bool {
 	return e.clean() && all && e.report.Ended != reportedFailed
 }
 
-// interrupted reports whether something other than the program ended the attempt. A program that shares a device and
-// ran out of its memory counts as interrupted: a co-runner may have used the memory it lacked.
-func (e ending) interrupted() bool {
-	return e.exit.Forced || e.exit.Lost || e.exit.Signal != "" || e.attempt.Memory > 0 && e.exit.OutOfDeviceMemory()
+// interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
+// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well.
+func (e ending) interrupted() bool { return interrupted(e.attempt, e.exit) }
+
+func interrupted(a train.Attempt, e train.Exit) bool {
+	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || a.Memory > 0 && e.OutOfDeviceMemory()
 }
 
 // makesRoom reports whether a stop for this cause is followed by another attempt.
@@ -162,6 +165,40 @@ func failure(e train.Exit) train.Reason {
 	}
 }
 
+// failed decides whether a program that ended with a status other than 0 runs again: not if it could not be started, or
+// was already started again as often as it may.
+func failed(v Verdict, e ending) Verdict {
+	v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
+	allowed := 0
+	switch {
+	case e.exit.Message != "" || e.exit.Reason.Code != "":
+	case e.job.Spec.Retries != nil:
+		allowed = *e.job.Spec.Retries
+	case e.report.SavedAnew(e.attempt):
+		allowed = 1
+	}
+	switch tried := e.attempt.Retries; {
+	case tried < allowed:
+		v.Outcome, v.Reason, v.Retry, v.Retries = train.OutcomeRecovering, train.Reason{}, RetryDelay(tried+1), tried+1
+	case tried > 0:
+		v.Reason.Message += fmt.Sprintf("; retries before: %d", tried)
+	}
+	return v
+}
+
+// retriesBeforeNext counts the attempts, up to and including a, whose program was started again after it failed.
+func retriesBeforeNext(a train.Attempt) int {
+	if failedItself(a) {
+		return a.Retries + 1
+	}
+	return a.Retries
+}
+
+// failedItself reports whether the program of an attempt that another one follows ended with a status other than 0.
+func failedItself(a train.Attempt) bool {
+	return a.Outcome == train.OutcomeRecovering && a.Exit != nil && a.Exit.Code != 0 && !interrupted(a, *a.Exit)
+}
+
 // lost decides between another attempt and giving up.
 func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e train.Exit) Verdict {
 	a.Outcome = train.OutcomeRecovering
@@ -194,6 +231,8 @@ func describeExit(e train.Exit) string {
 		return e.Reason.Message
 	case e.OutOfDeviceMemory():
 		return "out of memory on a device that it may share"
+	case e.OutOfDisk():
+		return "a disk was full"
 	case e.Lost:
 		return "the processes vanished"
 	case e.Forced:
@@ -208,7 +247,7 @@ func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep {
 		return 0
 	}
-	if a.Outcome == train.OutcomeRecovering && !unstarted(a) {
+	if a.Outcome == train.OutcomeRecovering && !unstarted(a) && !failedItself(a) {
 		return a.LostInARow + 1
 	}
 	return a.LostInARow
@@ -255,6 +294,9 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Forced = exit.Forced
 	case train.OutcomeRecovering:
 		v.Retry = max(a.NotBefore.Sub(a.ExitedAt), 0)
+		if failedItself(a) {
+			v.Retries = a.Retries + 1
+		}
 	case train.OutcomeCancelled, train.OutcomeNone:
 	}
 	return v

@@ -21,10 +21,11 @@ func TestPromisesHold(t *testing.T) {
 		if rapid.Bool().Draw(t, "cluster") {
 			w.Realm = Realm{Realm: train.Realm{Backend: train.BackendKubernetes}, Nodes: map[train.NodeID]train.Node{"n1": machine("n1"), "n2": machine("n2")}}
 		}
+		retries := []*int{nil, nil, new(2), new(0)}
 		for i := range 4 {
 			restarts := 2
 			id := train.JobID(fmt.Sprintf("j%d", i))
-			w.Jobs[id] = train.Job{ID: id, State: train.StateQueued, Spec: train.Spec{MaxEpochs: 5, MaxRestarts: &restarts}}
+			w.Jobs[id] = train.Job{ID: id, State: train.StateQueued, Spec: train.Spec{MaxEpochs: 5, MaxRestarts: &restarts, Retries: retries[i]}}
 		}
 		job := rapid.SampledFrom(w.ids())
 		t.Repeat(map[string]func(*rapid.T){

@@ -18,13 +18,13 @@ import (
 // TestScenarios plays the files in testdata/scenarios. A block is a list of events, one per line, and then what the
 // executor does about them:
 //
-//	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read from its output
+//	job a [epochs=3] [max_restarts=1] [retries=2]   a job is admitted; `overheard`: its epochs are read from its output
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan arrives; `a on gpu:0/6` is 6 of 16 GiB of a device,
 //	                                       `waits c (why)` gives a reason
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [read]   read: all of its output was read
 //	a reports step=30 of=900 each=2        it is so far in its epoch
 //	a reports saved=30                     a checkpoint in its epoch
-//	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory]
+//	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory|disk]
 //	a is in trouble: CODE what happened     a pod fails: the rest has to end, and the attempt is lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
 //	cluster n1 n2                          the executor is that of a cluster; plans say `a on gpu:0@n1,gpu:0@n2`
@@ -111,6 +111,9 @@ func (w *world) admit(words []string) {
 	job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
 	restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
 	job.Spec.MaxRestarts = &restarts
+	if retries := number(words, "retries", -1); retries >= 0 {
+		job.Spec.Retries = &retries
+	}
 	if slices.Contains(words, "overheard") {
 		job.Spec.LogFormat = train.LogBigDL
 	}
@@ -200,6 +203,8 @@ func exitOf(words []string) train.Exit {
 		return train.Exit{Forced: true}
 	case words[0] == "imageless":
 		return train.Exit{Code: 127, Reason: train.Reason{Code: "ImageMissing", Message: "image x is not on node n1", Hint: "load it"}}
+	case words[0] == "out" && words[2] == "disk":
+		return train.Exit{Code: 1, LogTail: "OSError: [Errno 28] No space left on device"}
 	case words[0] == "out":
 		return train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}
 	case words[0] == "says":

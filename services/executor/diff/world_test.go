@@ -98,7 +98,7 @@ func (w *world) start(a Action, last train.Attempt, tried bool) error {
 	}
 	next := train.Attempt{
 		Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
-		StartedEpochs: a.StartedEpochs, StartedStep: a.StartedStep, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
+		StartedEpochs: a.StartedEpochs, StartedStep: a.StartedStep, LostInARow: a.LostInARow, Retries: a.Retries, UnstartedInARow: a.UnstartedInARow,
 	}
 	next.SetPlaces(a.Places)
 	w.Attempts[a.Job] = next
@@ -266,6 +266,9 @@ func describe(a Action) string {
 		}
 		if a.LostInARow > 0 {
 			fmt.Fprintf(&b, ", lost %d in a row", a.LostInARow)
+		}
+		if a.Retries > 0 {
+			fmt.Fprintf(&b, ", retry %d", a.Retries)
 		}
 		if a.UnstartedInARow > 0 {
 			fmt.Fprintf(&b, ", unstarted %d in a row", a.UnstartedInARow)

@@ -1,11 +1,14 @@
 package local
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -54,6 +57,17 @@ func TestExitIsRecordedWhenThereIsRoomAgain(t *testing.T) {
 }
 
 // Nothing is started before the supervisor's process number is on disk, and the attempt can be started later.
+// TestTroubleOfTheMachineIsNotTheJobs: a folder that cannot be made for lack of room ends the attempt, not the job.
+func TestTroubleOfTheMachineIsNotTheJobs(t *testing.T) {
+	full := fmt.Errorf("make the working folder: %w", &os.PathError{Op: "mkdir", Path: "/jobs/j/work", Err: unix.ENOSPC})
+	if e := unstarted(full); !e.Lost || !e.Unstarted || e.Reason.Message != "make the working folder: mkdir /jobs/j/work: no space left on device" {
+		t.Errorf("no room: %+v", e)
+	}
+	if e := unstarted(fmt.Errorf("custom_dir /c %w", errNoFolder)); e.Lost || e.Code == 0 || e.Message == "" {
+		t.Errorf("no folder: %+v", e)
+	}
+}
+
 func TestNothingStartsBeforeItIsDeclared(t *testing.T) {
 	b := newBench(t)
 	unblock := b.block("j", supervisorName)

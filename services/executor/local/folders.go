@@ -67,6 +67,9 @@ func workDirHere(spec train.Spec) string {
 // symbolic link in one of them was put there since, and may lead out of the folders that jobs may use.
 func checkFolder(folder string) error {
 	info, err := os.Stat(folder)
+	if passes(err) {
+		return err
+	}
 	if err != nil || !info.IsDir() {
 		return fmt.Errorf("%s %w", folder, errNoFolder)
 	}

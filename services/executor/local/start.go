@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -26,13 +29,30 @@ func (b *Backend) Start(_ context.Context, s launch.Setting) error {
 	}
 	s.Mounted = b.Mounts(s.Spec)
 	if err := b.resolveFolders(&s); err != nil {
-		return refuse(dir, train.Exit{Code: launch.CannotStart, Message: err.Error()})
+		return refuse(dir, unstarted(err))
 	}
 	var err error
 	if s.Ports, err = freePorts(len(s.Processes())); err != nil {
 		return err
 	}
 	return b.Spawn(Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
+}
+
+// unstarted returns the end of an attempt that could not be started. If its machine is in trouble, another attempt may
+// start.
+func unstarted(err error) train.Exit {
+	if !passes(err) {
+		return train.Exit{Code: launch.CannotStart, Message: err.Error()}
+	}
+	return train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{
+		Code: "MachineTrouble", Message: err.Error(), Hint: "`df -h` and `df -i` on the node show whether a disk is full",
+	}}
+}
+
+// passes reports whether an error says that a disk or the kernel of the machine is in trouble, which may pass.
+func passes(err error) bool {
+	troubles := []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN}
+	return slices.ContainsFunc(troubles, func(trouble error) bool { return errors.Is(err, trouble) })
 }
 
 // freePorts finds ports that are free now. Another process may take one before it is used; the attempt then fails to

@@ -85,7 +85,7 @@ func supervise(dir string) error {
 	}
 	s.launch = launch
 	s.log, err = joblog.Open(launch.Output, launch.LimitBytes)
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if passes(err) {
 		return s.giveUp(err)
 	}
 	if err != nil {
@@ -101,7 +101,7 @@ func supervise(dir string) error {
 		return s.giveUp(err)
 	}
 	if err := s.startAll(); err != nil {
-		s.blame(train.Exit{Code: 127, Message: err.Error()})
+		s.blame(unstarted(err))
 	} else {
 		s.startedAt = time.Now().UTC()
 		s.saveStart()

@@ -144,7 +144,7 @@ func (p *page) course(d description, now time.Time) {
 	}
 	if j.Attempt > 0 {
 		p.field("ran", "%s in %s: %s, %s, %s", render.Duration(d.RunSeconds), render.Plural(j.Attempt, "attempt"), render.Plural(j.Rescales, "rescale"),
-			render.Plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries"))
+			render.Plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries")+retried(j))
 	}
 	if a := d.Attempt; a != nil && !j.State.Terminal() {
 		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
@@ -202,6 +202,13 @@ func enforced(a attemptView) string {
 		return "advisory: the job knows its part and is measured; if it uses more, it leaves at the end of an epoch and asks for more"
 	}
 	return "none: nothing enforces its part"
+}
+
+func retried(j train.Job) string {
+	if j.Retries == 0 {
+		return ""
+	}
+	return ", " + counted(j.Retries, "retry", "retries")
 }
 
 func counted(n int, one, many string) string {
@@ -364,6 +371,9 @@ func (p *page) spec(s train.Spec) {
 		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
 	}
 	line := fmt.Sprintf("%d, at most %s in a row after losses", *s.Priority, render.Plural(*s.MaxRestarts, "restart"))
+	if s.Retries != nil {
+		line += fmt.Sprintf(", %s after failures", counted(*s.Retries, "retry", "retries"))
+	}
 	if s.EstimatedHours > 0 {
 		line += fmt.Sprintf(", estimated at %s", render.Duration(s.EstimatedHours*3600))
 	}

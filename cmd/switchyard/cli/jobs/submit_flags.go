@@ -20,6 +20,7 @@ type submitFlags struct {
 	spec       train.Spec
 	priority   int
 	restarts   int
+	retries    int
 	stop       train.StopSpec
 	adaptive   train.AdaptiveBatchSpec
 	rate       string
@@ -79,6 +80,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
 
 // apply sets the fields of spec whose flags are set. It makes folders absolute: the job does not start in this
@@ -123,6 +125,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("launch", func() { spec.Launch = train.Launch(f.launch) })
 	given("parameter-servers", func() { spec.ParameterServers = &train.ServersSpec{Max: f.servers} })
 	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
+	given("retries", func() { spec.Retries = &f.retries })
 	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
 	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })
 	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
