@@ -10,7 +10,7 @@ fi
 home=$(mktemp -d)
 export SWITCHYARD_CONTEXT="$home/context.json"
 # Without CUDA, .cuda() raises: the sitecustomize turns it into a no-op there.
-PYTHONPATH="$here/sitecustomize" switchyard up --data-dir "$home/data" --port 0 --allow-root "$here" --allow-root "$home" 2>"$home/up.log" &
+SWITCHYARD_JOB_ENVIRONMENT=PYTHONPATH PYTHONPATH="$here/sitecustomize" switchyard up --data-dir "$home/data" --port 0 --allow-root "$here" --allow-root "$home" 2>"$home/up.log" &
 up=$!
 trap 'kill $up; wait $up 2>/dev/null || true; rm -rf "$home"' EXIT
 until [ -s "$SWITCHYARD_CONTEXT" ]; do

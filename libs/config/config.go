@@ -71,7 +71,9 @@ type Setting struct {
 	high    *float64
 	checks  []func() error
 	flag    *pflag.Flag
-	line    int
+	// added is set if the flag adds to the list of the file.
+	added *adding
+	line  int
 	// read reads the value from the file. It is kept only if keep is set.
 	read func(r *strict.Reader, n *strict.Node, field string, keep bool)
 	// show is the value in words if pflag's form is hard to read.
@@ -251,6 +253,32 @@ func (s *Setting) As(key string) *Setting {
 	s.Key = key
 	return s
 }
+
+// Adds says that the flag or the variable of a list adds to the list of the file, or to the default.
+func (s *Setting) Adds() *Setting {
+	if list, ok := s.flag.Value.(pflag.SliceValue); ok {
+		s.added = &adding{Value: s.flag.Value, list: list}
+		s.flag.Value = s.added
+	}
+	return s
+}
+
+// adding is a list to which each use of its flag adds.
+type adding struct {
+	pflag.Value
+	list pflag.SliceValue
+	// given are the texts that were added.
+	given []string
+}
+
+// Set adds a text to the list.
+func (a *adding) Set(text string) error {
+	a.given = append(a.given, text)
+	return a.list.Append(text)
+}
+
+// over puts what was added behind another list.
+func (a *adding) over() error { return a.list.Replace(slices.Concat(a.list.GetSlice(), a.given)) }
 
 // Secret hides the value when settings are printed.
 func (s *Setting) Secret() *Setting {

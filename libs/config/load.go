@@ -173,8 +173,8 @@ func (s *Section) readFile(r *strict.Reader, n *strict.Node) {
 			continue
 		}
 		setting := s.Settings[i]
-		keep := setting.Source != Flag
-		if keep {
+		keep := setting.Source != Flag || setting.added != nil
+		if setting.Source != Flag {
 			setting.Source, setting.line = File, int(e.Position.Line)
 		}
 		if e.Value.Kind == strict.Null {
@@ -182,6 +182,11 @@ func (s *Section) readFile(r *strict.Reader, n *strict.Node) {
 			continue
 		}
 		setting.read(r, &e.Value, field, keep)
+		if setting.added != nil {
+			if err := setting.added.over(); err != nil {
+				r.AddAt(e.Position, strict.CodeType, field, "", "%v", err)
+			}
+		}
 	}
 }
 
@@ -214,7 +219,8 @@ func Foreign(name string) bool {
 		"SWITCHYARD_CUSTOM_DIR", "SWITCHYARD_SNAPSHOTS_DIR", "SWITCHYARD_DATASETS_DIR":
 		return true
 	}
-	return strings.HasPrefix(name, "SWITCHYARD_JOB_") && name != "SWITCHYARD_JOB_LOG_LIMIT" && name != "SWITCHYARD_JOB_MOUNTS"
+	settings := []string{"SWITCHYARD_JOB_ENVIRONMENT", "SWITCHYARD_JOB_LOG_LIMIT", "SWITCHYARD_JOB_MOUNTS"}
+	return strings.HasPrefix(name, "SWITCHYARD_JOB_") && !slices.Contains(settings, name)
 }
 
 // readEnvironment sets from the environment what the command line left alone. It refuses variables with the product's

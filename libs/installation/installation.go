@@ -3,12 +3,19 @@
 package installation
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // DefaultURL is the bus that is used if nothing names another.
@@ -39,8 +46,10 @@ func ContextPath() string {
 	if p := os.Getenv("SWITCHYARD_CONTEXT"); p != "" {
 		return p
 	}
-	return filepath.Join(DataDir(), "context.json")
+	return filepath.Join(DataDir(), contextName)
 }
+
+const contextName = "context.json"
 
 // ReadContext reads a context file.
 func ReadContext(path string) (Context, error) {
@@ -65,6 +74,34 @@ func WriteContext(path string, c Context) error {
 		return fmt.Errorf("make the folder of %s: %w", path, err)
 	}
 	return WriteFile(path, append(data, '\n'))
+}
+
+// Announce writes down the address of a `switchyard up`: in its own data folder and, for commands that name no bus, in
+// the file at path. If that names another one that still answers, it stays, and Announce returns it.
+func Announce(ctx context.Context, path string, c Context) (other Context, err error) {
+	own := filepath.Join(c.DataDir, contextName)
+	if there, err := ReadContext(path); err == nil && there.NATS != c.NATS && there.answers(ctx) {
+		if filepath.Clean(path) == filepath.Clean(own) {
+			return there, nil
+		}
+		return there, WriteContext(own, c)
+	}
+	return Context{}, errors.Join(WriteContext(own, c), WriteContext(path, c))
+}
+
+// answers reports whether the process that wrote a context lives and its bus accepts connections.
+func (c Context) answers(ctx context.Context) bool {
+	bus, err := url.Parse(c.NATS)
+	if err != nil || unix.Kill(c.PID, 0) == unix.ESRCH {
+		return false
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	connection, err := dialer.DialContext(ctx, "tcp", bus.Host)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
 }
 
 // Unpack writes embedded files into a folder, over those of an earlier version.

@@ -23,9 +23,11 @@ type Executor struct {
 	StopGraceMax time.Duration
 	KillAfter    time.Duration
 	PythonPath   string
-	JobLogLimit  int
-	JobMounts    string
-	Kubernetes   Kubernetes
+	// JobEnvironment names variables of the executor's environment that jobs get too: NAME, or PREFIX*.
+	JobEnvironment []string
+	JobLogLimit    int
+	JobMounts      string
+	Kubernetes     Kubernetes
 }
 
 // Kubernetes configures jobs that are pods.
@@ -60,6 +62,17 @@ func (c *Executor) Declare(set *config.Set) {
 	s.Duration(&c.KillAfter, "kill-after", 5*time.Second, "time between SIGTERM and SIGKILL of a job's processes").Above(0)
 	s.String(&c.PythonPath, "python-path", "", "folder that is added to the PYTHONPATH of jobs").Shown("the switchyard package in the data folder, with `switchyard up`").
 		Check(func() error { return absoluteOrNone(c.PythonPath) })
+	name := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
+	s.Words(&c.JobEnvironment, "job-environment", nil,
+		"variables of the executor's own environment that jobs get, as NAME or PREFIX*; they always get HOME, USER, LOGNAME, SHELL, TZ, TMPDIR and, unless the submission has others, PATH, LANG and LC_*").
+		Check(func() error {
+			for _, pattern := range c.JobEnvironment {
+				if !name.MatchString(pattern) || strings.HasPrefix(pattern, config.EnvPrefix) {
+					return fmt.Errorf("%q: want the name of a variable, e.g. LD_LIBRARY_PATH or NCCL_*, that does not begin with %s", pattern, config.EnvPrefix)
+				}
+			}
+			return nil
+		})
 	s.Int(&c.JobLogLimit, "job-log-limit", 16, "largest size of a job's log in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.JobMounts, "job-mounts", MountsAuto, "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never").OneOf(MountsAuto, MountsNever)
 	c.Kubernetes.declare(s)

@@ -55,7 +55,8 @@ admission: {allow_roots: [/data]}
 	want, _ := settings.New()
 	want.Planner.Policy, want.Planner.PlanInterval, want.Planner.Quotas, want.Planner.PowerLimits = "optimus", 7*time.Second, map[string]int{"a": 1, "b": 2}, []float64{150, 200.5}
 	want.NodeAgent.CPUSlots, want.NodeAgent.Labels, want.NodeAgent.Meters.RedfishInsecure, want.NodeAgent.Probes.Listen = 5, map[string]string{"zone": "a"}, true, []string{"10.0.0.1:7070"}
-	want.Admission.AllowRoots, want.Executor.Kubernetes.Tolerate, want.Executor.JobLogLimit = []string{"/x", "/y"}, nil, 3
+	// Folders of the command line are added to those of the file.
+	want.Admission.AllowRoots, want.Executor.Kubernetes.Tolerate, want.Executor.JobLogLimit = []string{"/data", "/x", "/y"}, nil, 3
 	if diff := cmp.Diff(want, all); diff != "" {
 		t.Error(diff)
 	}
@@ -71,6 +72,24 @@ admission: {allow_roots: [/data]}
 		"executor.pod_tolerate": config.File, "executor.job_log_limit": config.Environment,
 	}, sources); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Who names one folder more does not lose those that everybody has.
+func TestAllowRootAddsToTheDefault(t *testing.T) {
+	standard, _ := settings.New()
+	for _, source := range [][]string{nil, {"SWITCHYARD_ALLOW_ROOT=/x"}} {
+		var flags []string
+		if source == nil {
+			flags = []string{"--allow-root", "/x"}
+		}
+		all, _, err := load(t, "", source, flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(append(standard.Admission.AllowRoots, "/x"), all.Admission.AllowRoots); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

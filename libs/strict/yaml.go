@@ -40,7 +40,7 @@ func (r *Reader) YAML(data []byte) *Node {
 		return nil
 	}
 	if err := decoder.Decode(&second); err == nil {
-		r.AddAt(positionOf(&second), CodeYAML, "", "", "want one document, found another one after ---")
+		r.AddAt(positionOf(&second), CodeYAML, "", "put it into a file of its own", "want one document, found another one after ---")
 		return nil
 	} else if !errors.Is(err, io.EOF) {
 		r.AddYAML(err)

@@ -339,6 +339,8 @@ type Job struct {
 	Hint     string    `json:"hint,omitempty"`
 	Blockers []Reason  `json:"blockers,omitempty"`
 	Since    time.Time `json:"since"`
+	// Infeasible is set if the job was refused although its submission is right: no node can ever run it.
+	Infeasible bool `json:"infeasible,omitempty"`
 
 	SubmittedAt time.Time `json:"submitted_at"`
 	AdmittedAt  time.Time `json:"admitted_at,omitzero"`

@@ -180,7 +180,7 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 	}
 	err = s.backend.Start(ctx, launch.Setting{
 		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
-		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), PythonPath: s.config.PythonPath,
+		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), Passed: s.config.JobEnvironment, PythonPath: s.config.PythonPath,
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)

@@ -23,7 +23,7 @@ func torchCluster(t *testing.T) (*cluster, []string) {
 		t.Fatal(err)
 	}
 	c := newCluster(t)
-	c.env = []string{"SWITCHYARD_PYTHON_PATH=" + filepath.Join(repository, "libs/python"), "OMP_NUM_THREADS=1"}
+	c.env = []string{"SWITCHYARD_PYTHON_PATH=" + filepath.Join(repository, "libs/python"), "OMP_NUM_THREADS=1", "SWITCHYARD_JOB_ENVIRONMENT=OMP_NUM_THREADS"}
 	c.flags = []string{"--cpu-slots", "2", "--allow-root", c.dir, "--rescale-min-interval", "30s", "--restart-price", "1s", "--refit-interval", "500ms"}
 	c.start("up")
 	c.connect()

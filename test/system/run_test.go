@@ -14,8 +14,10 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// script prints where it runs, and exits with its argument.
-const script = `echo "in $PWD with ${VIRTUAL_ENV:-none} and ${FROM_FILE:-nothing}"; exit ${1:-0}`
+// script prints where and with what it runs, and exits with its argument. Neither it nor the process that started it
+// has the token of its caller's shell, which is that of `switchyard up` too.
+const script = `echo "in $PWD with ${VIRTUAL_ENV:-none} and ${FROM_FILE:-nothing}, ${CHOSEN:-none} chosen"
+env | grep -c TOKEN; tr '\0' '\n' < /proc/$PPID/environ | grep -c TOKEN; exit ${1:-0}`
 
 // A script of a person who knows nothing of Switchyard runs in the folder and the virtual environment of its caller;
 // its output and its exit code are those of the command. The scheduler is started if none answers.
@@ -45,12 +47,13 @@ func TestRunStartsASchedulerAndIsTheScript(t *testing.T) {
 	run := func(args ...string) (int, string) {
 		cmd := exec.CommandContext(c.ctx, filepath.Join(binaries, "switchyard"), append([]string{"run"}, args...)...)
 		cmd.Dir = home
-		cmd.Env = append(c.environ(), "XDG_STATE_HOME="+c.dir, fmt.Sprint("SWITCHYARD_PORT=", port), "SWITCHYARD_CPU_SLOTS=2", "VIRTUAL_ENV=/venv", "SWITCHYARD_NATS=")
+		cmd.Env = append(c.environ(), "XDG_STATE_HOME="+c.dir, fmt.Sprint("SWITCHYARD_PORT=", port), "SWITCHYARD_CPU_SLOTS=2", "VIRTUAL_ENV=/venv", "SWITCHYARD_NATS=",
+			"API_TOKEN=secret", "CHOSEN=by name")
 		out, _ := cmd.CombinedOutput()
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
-	code, out := run("--env-file", "vars", "sh", "say.sh")
-	for _, want := range []string{"no scheduler answers: started `switchyard up`", "in " + home + " with /venv and a file\n", "succeeded: ended after"} {
+	code, out := run("--env-file", "vars", "-e", "CHOSEN", "sh", "say.sh")
+	for _, want := range []string{"no scheduler answers: started `switchyard up`", "in " + home + " with /venv and a file, by name chosen\n0\n0\n", "succeeded: ended after"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Fatalf("exit code %d, no %q in %s", code, want, out)
 		}
@@ -60,6 +63,9 @@ func TestRunStartsASchedulerAndIsTheScript(t *testing.T) {
 	}
 	c.port = port
 	c.connect()
+	if code, out = c.command("submit", "--min-devices", "64", "--strategy", "all_reduce", "--work-dir", home, "--", "true"); code != 3 || !strings.Contains(out, "TooFewDevices min_devices: want at least 64 on one node") {
+		t.Errorf("exit code %d, want 3 for a job that can never run here: %s", code, out)
+	}
 	if code, out = run("-d", "sleep", "600"); code != 0 || !strings.Contains(out, "job sleep-") {
 		t.Fatalf("exit code %d: %s", code, out)
 	}

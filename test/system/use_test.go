@@ -174,7 +174,7 @@ func TestTheGuidesScriptIsPreemptedAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t)
-	c.env = []string{"PYTHONPATH=" + filepath.Join(examples, "sitecustomize"), "PATH=" + filepath.Dir(python) + ":/usr/bin:/bin"}
+	c.env = []string{"SWITCHYARD_JOB_ENVIRONMENT=PYTHONPATH", "PYTHONPATH=" + filepath.Join(examples, "sitecustomize"), "PATH=" + filepath.Dir(python) + ":/usr/bin:/bin"}
 	c.flags = []string{"--allow-root", examples, "--allow-root", c.dir, "--cpu-slots", "1", "--python-path", filepath.Join(examples, "../../libs/python")}
 	c.start("up")
 	c.connect()

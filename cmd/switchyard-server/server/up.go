@@ -124,8 +124,12 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 	}
 	return run.Together(ctx, common, a.Stderr, func(web net.Addr) {
 		p := installation.Context{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
-		if err := installation.WriteContext(installation.ContextPath(), p); err != nil {
-			log.Warn("other commands need --nats", "error", err)
+		other, err := installation.Announce(ctx, installation.ContextPath(), p)
+		if err != nil {
+			log.Warn("other commands need --nats", "nats", p.NATS, "error", err)
+		}
+		if other.NATS != "" {
+			log.Warn("commands reach another switchyard up; name this one with --nats or SWITCHYARD_NATS", "nats", p.NATS, "other", other.NATS, "other_data_dir", other.DataDir)
 		}
 		log.Info("switchyard is up", "nats", p.NATS, "http", p.HTTP, "data_dir", p.DataDir)
 	}, all...)

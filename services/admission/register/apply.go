@@ -78,7 +78,7 @@ func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
 }
 
 func rejected(job *train.Job, f Fact, b *event.Rejected) bool {
-	job.Blockers = bounded(b.Reasons)
+	job.Blockers, job.Infeasible = bounded(b.Reasons), b.Infeasible
 	first := train.Reason{}
 	if len(b.Reasons) > 0 {
 		first = b.Reasons[0]

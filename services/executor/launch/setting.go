@@ -36,10 +36,11 @@ type Setting struct {
 	// and /data.
 	Custom, Snapshots, Datasets, Work string
 	Mounted                           bool
-	// Base is the environment that a job on the machine itself inherits, as NAME=value. PythonPath is added to
-	// PYTHONPATH.
-	Base       []string
-	PythonPath string
+	// Base is the executor's own environment, as NAME=value. The client of a container runtime inherits it. A job on
+	// the machine itself inherits only what describes the machine and its user, and what Passed names (NAME or
+	// PREFIX*). PythonPath is added to PYTHONPATH.
+	Base, Passed []string
+	PythonPath   string
 }
 
 // Place is a node with the devices that an attempt holds there, in the attempt's order.

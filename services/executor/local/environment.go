@@ -2,6 +2,7 @@ package local
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -38,13 +39,24 @@ func cpus(s launch.Setting, rank int, processors []int) []int {
 	return slices.Compact(cores)
 }
 
-// environment returns the whole environment of a process on the machine itself: the inherited one, then the user's,
-// then the scheduler's.
+// inherited are the variables that describe the machine and its user. The others belong to the shell or the service
+// manager that started the executor, tokens among them.
+func inherited() []string {
+	return []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_*", "TZ", "TMPDIR"}
+}
+
+// defaultPath is where programs are found if nobody names a PATH.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment returns the whole environment of a process on the machine itself: the inherited variables, then the
+// user's, then the scheduler's.
 func environment(s launch.Setting, rank int) []string {
-	env := map[string]string{"PYTHONUNBUFFERED": "1"}
+	env := map[string]string{"PYTHONUNBUFFERED": "1", "PATH": defaultPath}
+	passed := slices.Concat(inherited(), s.Passed)
 	for _, pair := range s.Base {
 		name, value, found := strings.Cut(pair, "=")
-		if found && name != "" && !strings.HasPrefix(name, "SWITCHYARD_") {
+		matches := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+		if found && slices.ContainsFunc(passed, matches) {
 			env[name] = value
 		}
 	}

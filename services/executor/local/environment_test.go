@@ -29,7 +29,8 @@ func slots() launch.Setting {
 		}},
 		Capability: "capability", Token: "token", Restarted: true, HeartbeatSteps: 10, Ports: []int{4001, 4002},
 		Custom: "/home/me/code", Snapshots: "/home/me/saved", Datasets: "/home/me/datasets", Work: "/var/work",
-		Base: []string{"PATH=/usr/bin", "HOME=/home/me", "SWITCHYARD_NATS=nats://secret", "PYTHONPATH=/lib/a"}, PythonPath: "/lib/b",
+		Base:   []string{"PATH=/usr/bin", "HOME=/home/me", "SWITCHYARD_NATS=nats://secret", "PYTHONPATH=/lib/a", "API_TOKEN=secret", "NCCL_DEBUG=INFO", "LC_ALL=C"},
+		Passed: []string{"PYTHONPATH", "NCCL_*"}, PythonPath: "/lib/b",
 	}
 }
 
@@ -51,6 +52,7 @@ func TestEnvironmentTable(t *testing.T) {
 		"SWITCHYARD_JOB": "job-a", "SWITCHYARD_JOB_API": "http://127.0.0.1:8099/attempt/token", "SWITCHYARD_JOB_MANAGER": "127.0.0.1:8099",
 		"SWITCHYARD_JOB_SOCKET": "/run/job.sock", "PYTHONUNBUFFERED": "1", "MINE": "yes", "PATH": "/my/bin", "HOME": "/home/me",
 		"PYTHONPATH": "/lib/a:/lib/b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+		"LC_ALL": "C", "NCCL_DEBUG": "INFO",
 	}
 	tests := []struct {
 		name string
@@ -85,6 +87,15 @@ func TestEnvironmentTable(t *testing.T) {
 				t.Errorf("environment (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A job finds programs even if neither its submission nor the executor's environment has a PATH.
+func TestAJobAlwaysHasAPath(t *testing.T) {
+	s := slots()
+	s.Base, s.Spec.Env = nil, nil
+	if got := variable(environment(s, 0), "PATH"); got != defaultPath {
+		t.Errorf("PATH %q, want %q", got, defaultPath)
 	}
 }
 

@@ -124,6 +124,9 @@ func (b *Backend) Spawn(l Launch) error {
 	cmd := exec.Command("/proc/self/exe", supervisorArgument, dir)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = stderr, stderr
+	if len(l.Cleanup) == 0 { // only the client of a container runtime needs the executor's environment
+		cmd.Env = []string{}
+	}
 	// In a session of its own, neither the terminal nor the end of the executor reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -198,8 +198,8 @@ func Vgg() train.Job {
 func refused() train.Job {
 	return train.Job{
 		ID: "huge", Spec: train.Spec{Name: "huge", Command: []string{"x"}, BatchSize: 1, TrainingSetSize: 1, MaxEpochs: 1, MinDevices: 64}, State: train.StateRejected,
-		Reason: "Infeasible", Message: "min_devices: 64 devices on one node, the largest has 4", SubmittedAt: Ago(3 * time.Hour), FinishedAt: Ago(3 * time.Hour),
-		Blockers: []train.Reason{{Code: "TooManyDevices", Field: "min_devices", Message: "64 devices on one node, the largest has 4", Hint: "ask for 4"}},
+		Reason: "TooFewDevices", Infeasible: true, Message: "min_devices: 64 devices on one node, the largest has 4", SubmittedAt: Ago(3 * time.Hour), FinishedAt: Ago(3 * time.Hour),
+		Blockers: []train.Reason{{Code: "TooFewDevices", Field: "min_devices", Message: "64 devices on one node, the largest has 4", Hint: "ask for 4"}},
 	}
 }
 

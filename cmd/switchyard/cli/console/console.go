@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -75,28 +76,35 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 
 // Connect opens the bus for one command.
 func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
-	url := a.URL()
-	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	b, err := bus.Connect(wait, bus.Config{URL: url, Name: "cli"})
-	if err != nil {
-		return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", url)
+	urls := a.urls()
+	for _, url := range urls {
+		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+		b, err := bus.Connect(wait, bus.Config{URL: url, Name: "cli"})
+		cancel()
+		if err == nil {
+			return b, nil
+		}
 	}
-	return b, nil
+	return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
 }
 
-// URL finds the bus: flag, environment, what `switchyard up` wrote down, default.
-func (a *Console) URL() string {
-	if a.Nats != "" {
-		return a.Nats
+// URL returns where the bus should be: flag, environment, what `switchyard up` wrote down, default.
+func (a *Console) URL() string { return a.urls()[0] }
+
+// urls returns where to look for the bus. The `switchyard up` that wrote down its address last may have ended, while
+// another one has the default address.
+func (a *Console) urls() []string {
+	if named := cmp.Or(a.Nats, os.Getenv("SWITCHYARD_NATS")); named != "" {
+		return []string{named}
 	}
-	if v := os.Getenv("SWITCHYARD_NATS"); v != "" {
-		return v
+	c, err := installation.ReadContext(a.ContextPath())
+	switch {
+	case err != nil:
+		return []string{installation.DefaultURL}
+	case a.Context != "" || os.Getenv("SWITCHYARD_CONTEXT") != "" || c.NATS == installation.DefaultURL:
+		return []string{c.NATS}
 	}
-	if c, err := installation.ReadContext(a.ContextPath()); err == nil {
-		return c.NATS
-	}
-	return installation.DefaultURL
+	return []string{c.NATS, installation.DefaultURL}
 }
 
 // PrintJSON writes v as indented JSON.

@@ -267,7 +267,7 @@ func refusal(j train.Job) error {
 		return nil
 	}
 	code := exit.Usage
-	if j.Reason == "Infeasible" {
+	if j.Infeasible {
 		code = exit.Infeasible
 	}
 	lines := j.Message

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -77,7 +78,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
@@ -145,7 +146,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	for _, pair := range slices.Concat(pairs, f.env) {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return fmt.Errorf("--env %q: want NAME=VALUE", pair)
+			if value, ok = os.LookupEnv(name); !ok {
+				return fmt.Errorf("--env %q: want NAME=VALUE, or the name of a variable that is set here", pair)
+			}
 		}
 		if spec.Env == nil {
 			spec.Env = map[string]string{}

@@ -122,7 +122,7 @@ func play(t *testing.T, b *bus.Bus, m bus.Message) {
 	}
 	id := train.JobID(m.Parsed.ID)
 	if spec.MinDevices == 3 {
-		clitest.PutJob(t, b, train.Job{ID: id, State: train.StateRejected, Reason: "Infeasible", Message: "too few devices"})
+		clitest.PutJob(t, b, train.Job{ID: id, State: train.StateRejected, Reason: "TooFewDevices", Infeasible: true, Message: "too few devices"})
 		return
 	}
 	devices := []train.DeviceID{"cpu:0", "cpu:1"}[:spec.MinDevices]
