@@ -25,7 +25,7 @@ import (
 //	                                                energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 device=gpu gpu=T4 sharing ...]
+//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 device=gpu gpu=T4 ...]
 //	                                                a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]
 //	                                                part: of the device's memory, in GiB

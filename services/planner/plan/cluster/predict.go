@@ -71,8 +71,8 @@ func (g *Gang) Ahead() float64 {
 	return math.Max(1-float64(g.EpochsDone)/float64(g.Spec.MaxEpochs), least)
 }
 
-// Widest is the size of the largest of the nodes that suit, or if gangs may span nodes, the largest number of devices of
-// one model.
+// Widest is the size of the largest node that suits, or if gangs may span nodes, the largest number of devices of one
+// model.
 func (s *Snapshot) Widest(suits func(*Node) bool) int {
 	most, byModel := 0, map[string]int{}
 	for i := range s.Nodes {
