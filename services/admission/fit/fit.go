@@ -27,6 +27,14 @@ type Identity struct {
 // infeasible yet.
 type Inventory struct {
 	Nodes []train.Node
+	Means Means
+}
+
+// Means are the ways in which people can be told about jobs, besides webhooks.
+type Means struct {
+	// Commands are the names of the operator's programs.
+	Commands []string
+	Mail     bool
 }
 
 // Paths are the folders and the script of a spec as the shell resolved them.
@@ -83,6 +91,7 @@ const (
 	MaxPorts       = 64
 	MaxLabels      = 32
 	MaxBatchSizes  = 32
+	MaxNotify      = 16
 	FirstNodePort  = 1024
 	maxReasons     = 50
 	maxCommandSize = 1024
@@ -103,6 +112,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.labels()
 	c.ports()
 	c.energy()
+	c.notify()
 	malformed := len(c.reasons) > 0
 	c.feasible()
 	v := Verdict{Reasons: bounded(c.reasons), Infeasible: !malformed && len(c.reasons) > 0}

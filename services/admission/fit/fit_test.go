@@ -31,7 +31,7 @@ func goodPaths() Paths {
 }
 
 func inventory() Inventory {
-	return Inventory{Nodes: []train.Node{
+	return Inventory{Means: Means{Commands: []string{"page"}}, Nodes: []train.Node{
 		{ID: "small", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}}},
 		{ID: "large", Devices: []train.Device{{ID: "gpu:0", Memory: 24 * unit.GiB}, {ID: "gpu:1", Memory: 24 * unit.GiB}}},
 	}}
@@ -285,6 +285,21 @@ func TestRefusals(t *testing.T) {
 		}},
 		{"processors with a GPU", spec(func(s *train.Spec) { s.Device, s.GPUMemory = "cpu", "1GiB" }), []string{
 			"Contradiction device: it is cpu, but gpu or gpu_memory is given (leave it out)",
+		}},
+		{"people to tell", spec(func(s *train.Spec) {
+			s.Notify = []train.NotifySpec{
+				{On: []train.NoticeKind{"fail"}, Webhook: "https://x/y"}, {}, {Webhook: "https://x", Mail: "a@b"}, {Webhook: "ftp://x"}, {Webhook: "http://ann:pw@x"},
+				{Mail: "a@b\r\nBcc: c@d"}, {Mail: "ann@lab.example"}, {Command: "rm"},
+			}
+		}), []string{
+			`UnknownValue notify[0].on[0]: want ended, failed, silent, preempted or late, found "fail" (did you mean failed?)`,
+			`Contradiction notify[1]: want one of webhook, mail and command, found 0 (e.g. {"on": ["failed"], "webhook": "https://example.com/hook"})`,
+			`Contradiction notify[2]: want one of webhook, mail and command, found 2 (e.g. {"on": ["failed"], "webhook": "https://example.com/hook"})`,
+			`InvalidTarget notify[3].webhook: want a URL of http or https without user and password, found "ftp://x"`,
+			`InvalidTarget notify[4].webhook: want a URL of http or https without user and password, found "http://ann:pw@x"`,
+			`InvalidTarget notify[5].mail: want one address such as ann@example.com, found "a@b\r\nBcc: c@d"`,
+			`NotSupported notify[6].mail: no mail is sent here (ask the operator for admission.notify_smtp, or give a webhook)`,
+			`NoSuchCommand notify[7].command: want one of the commands [page], found "rm" (ask the operator for an entry in admission.notify_commands)`,
 		}},
 		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", -1, -1, "" }), []string{
 			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,

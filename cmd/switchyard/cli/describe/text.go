@@ -367,6 +367,16 @@ func (p *page) spec(s train.Spec) {
 		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
 	}
 	p.field("  devices", "%s", devices)
+	for _, n := range s.Notify {
+		kinds := []string{string(train.NoticeEnded)}
+		if len(n.On) > 0 {
+			kinds = kinds[:0]
+		}
+		for _, on := range n.On {
+			kinds = append(kinds, string(on))
+		}
+		p.field("  notify", "%s of: %s", render.EscapeText(n.Webhook+n.Mail+n.Command), strings.Join(kinds, ", "))
+	}
 	if len(s.Ports) > 0 {
 		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
 	}

@@ -31,6 +31,8 @@ type submitFlags struct {
 	launch     string
 	env        []string
 	envFile    string
+	notify     []string
+	notifyOn   []string
 	ports      string
 }
 
@@ -80,6 +82,8 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
+	fs.StringArrayVar(&f.notify, "notify", nil, "who is told: a URL, mailto:ADDRESS or command:NAME (repeatable)")
+	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
@@ -154,6 +158,19 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 			spec.Env = map[string]string{}
 		}
 		spec.Env[name] = value
+	}
+	for _, target := range f.notify {
+		n, ok := train.ParseNotify(target)
+		if !ok {
+			return fmt.Errorf("--notify %q: want a URL of http or https, mailto:ADDRESS or command:NAME", target)
+		}
+		for _, on := range f.notifyOn {
+			n.On = append(n.On, train.NoticeKind(on))
+		}
+		spec.Notify = append(spec.Notify, n)
+	}
+	if len(f.notifyOn) > 0 && len(f.notify) == 0 {
+		return fmt.Errorf("--notify-on %s: want --notify, which says who is told", strings.Join(f.notifyOn, ","))
 	}
 	if fs.Changed("port") {
 		ports, err := ParsePorts(f.ports)
