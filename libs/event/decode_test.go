@@ -25,7 +25,9 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Retries: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 		NodeLabels: map[string]string{"gpushare": "true"},
-		Energy:     &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
+		Devices:    2, Device: train.KindGPU, GPU: "H100|A100", GPUMemory: "20GiB", CPUs: 2, Memory: "8GiB",
+		Notify: []train.NotifySpec{{On: []train.NoticeKind{train.NoticeLate}, Webhook: "https://x"}},
+		Energy: &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
 	}
 	data, err := json.Marshal(want)
 	if err != nil {
