@@ -132,6 +132,8 @@ type StopRequested struct {
 	Reason  train.Reason    `json:"reason"`
 	// AnyStep is set if its code can stop after any step.
 	AnyStep bool `json:"any_step,omitempty"`
+	// Signal is the signal that asks it, if its code does not call the job API.
+	Signal string `json:"signal,omitempty"`
 }
 
 // StopWithdrawn says that an attempt goes on: it was asked to stop, but its code had not yet received the request.

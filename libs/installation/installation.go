@@ -46,10 +46,11 @@ func ContextPath() string {
 	if p := os.Getenv("SWITCHYARD_CONTEXT"); p != "" {
 		return p
 	}
-	return filepath.Join(DataDir(), contextName)
+	return filepath.Join(DataDir(), ContextName)
 }
 
-const contextName = "context.json"
+// ContextName is the name of the context file in a data folder.
+const ContextName = "context.json"
 
 // ReadContext reads a context file.
 func ReadContext(path string) (Context, error) {
@@ -79,7 +80,7 @@ func WriteContext(path string, c Context) error {
 // Announce writes down the address of a `switchyard up`: in its own data folder and, for commands that name no bus, in
 // the file at path. If that names another one that still answers, it stays, and Announce returns it.
 func Announce(ctx context.Context, path string, c Context) (other Context, err error) {
-	own := filepath.Join(c.DataDir, contextName)
+	own := filepath.Join(c.DataDir, ContextName)
 	if there, err := ReadContext(path); err == nil && there.NATS != c.NATS && there.answers(ctx) {
 		if filepath.Clean(path) == filepath.Clean(own) {
 			return there, nil
@@ -91,8 +92,13 @@ func Announce(ctx context.Context, path string, c Context) (other Context, err e
 
 // answers reports whether the process that wrote a context lives and its bus accepts connections.
 func (c Context) answers(ctx context.Context) bool {
-	bus, err := url.Parse(c.NATS)
-	if err != nil || unix.Kill(c.PID, 0) == unix.ESRCH {
+	return unix.Kill(c.PID, 0) != unix.ESRCH && Answers(ctx, c.NATS)
+}
+
+// Answers reports whether something accepts connections at the address of a bus.
+func Answers(ctx context.Context, address string) bool {
+	bus, err := url.Parse(address)
+	if err != nil {
 		return false
 	}
 	dialer := net.Dialer{Timeout: time.Second}

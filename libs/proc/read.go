@@ -135,6 +135,30 @@ func (r Root) Variable(pid int, name string) string {
 	return ""
 }
 
+// Command returns the command line of a process; nil if it cannot be read.
+func (r Root) Command(pid int) []byte {
+	line, err := os.ReadFile(filepath.Join(string(r), strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return nil
+	}
+	return line
+}
+
+// Catches reports whether a process has a handler for a signal. It reports false if the process cannot be read.
+func (r Root) Catches(pid, signal int) bool {
+	text, err := os.ReadFile(filepath.Join(string(r), strconv.Itoa(pid), "status"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if mask, found := strings.CutPrefix(line, "SigCgt:"); found {
+			bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && signal > 0 && bits>>(signal-1)&1 == 1
+		}
+	}
+	return false
+}
+
 // Forest is all processes with their children.
 type Forest struct {
 	All      map[int]Stat

@@ -51,6 +51,9 @@ const (
 // LogBigDL is the LogFormat of BigDL programs.
 const LogBigDL = "bigdl"
 
+// PreemptBySignal is the Preempt of programs that are asked to leave by a signal.
+const PreemptBySignal = "signal"
+
 // Spec is what a user asks for: the body of a submission.
 type Spec struct {
 	// Name is a person's name for the experiment.
@@ -80,6 +83,13 @@ type Spec struct {
 	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
 	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
+	// Preempt: signal lets the job leave its devices although its code calls nothing. The processes that catch SIGUSR1
+	// get it, and SIGTERM after the grace period; if none catches it, the job gets SIGTERM after its next checkpoint. By
+	// default, a job with a checkpoint pattern can be preempted so while one of its processes catches SIGUSR1.
+	Preempt string `json:"preempt,omitempty"`
+	// Checkpoint is a pattern of the files that the program saves, such as checkpoints/*.pt, below its working folder or
+	// its snapshots folder. A file newer than the start of an attempt shows that the next attempt can go on from it.
+	Checkpoint string `json:"checkpoint,omitempty"`
 
 	// BatchSize is the number of samples per device and pass; without GlobalBatchSize a step is one pass. It,
 	// TrainingSetSize and MaxEpochs are hints: without them nothing is predicted before the code reports epochs. An

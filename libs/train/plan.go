@@ -402,4 +402,19 @@ type AttemptReport struct {
 	Checkpoint       string `json:"checkpoint,omitempty"`
 	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`
 	CheckpointStep   int    `json:"checkpoint_step,omitempty"`
+	// FoundCheckpoint is set if the supervisor found the checkpoint by the job's pattern: how much work it holds is
+	// unknown.
+	FoundCheckpoint bool `json:"found_checkpoint,omitempty"`
+	// Signal is the signal by which the supervisor can ask the processes to leave: SIGUSR1 or SIGTERM; empty if it cannot.
+	Signal string `json:"signal,omitempty"`
 }
+
+// The values of AttemptReport.Signal. Code that catches SIGUSR1 saves its state and leaves. All other code is ended by
+// SIGTERM after its next checkpoint.
+const (
+	SignalSave = "SIGUSR1"
+	SignalEnd  = "SIGTERM"
+)
+
+// Askable reports whether an attempt can be asked to leave: its code calls the job API, or gets a signal.
+func (r AttemptReport) Askable() bool { return r.Spoke || r.Signal != "" }

@@ -60,15 +60,19 @@ func (r AttemptReport) NextSave(spec Spec, devices int, now time.Time) (time.Dur
 	return max(end-now.Sub(steps.At), step), true
 }
 
-// Saved reports whether the code of an attempt, or of one before it, has saved anything from which the job could go on.
+// Saved reports whether the code of an attempt, or of one before it, has saved anything from which the job could go on,
+// or will save it when it is asked to leave.
 func (r AttemptReport) Saved(a Attempt) bool {
+	if r.Signal != "" && !r.Spoke {
+		return r.Checkpoint != "" || r.Signal == SignalSave
+	}
 	return r.Checkpoint != "" || r.EpochsDone > 0 || a.StartedEpochs > 0 || a.StartedStep > 0
 }
 
 // SavedAnew reports whether the code of an attempt has saved a checkpoint beyond the state from which it began.
 func (r AttemptReport) SavedAnew(a Attempt) bool {
 	further := r.CheckpointEpochs > a.StartedEpochs || r.CheckpointEpochs == a.StartedEpochs && r.CheckpointStep > a.StartedStep
-	return r.Checkpoint != "" && further
+	return r.FoundCheckpoint || r.Checkpoint != "" && further
 }
 
 // Resumes returns how many epochs, and steps of the next one, the state holds from which the next attempt goes on. The

@@ -54,7 +54,7 @@ func (e *executor) publishStop(ctx context.Context, a train.Attempt, reason trai
 	if e.stopPublished[key] == a.Stop {
 		return nil
 	}
-	if err := e.publish(ctx, stopFact(a, reason, e.cache.report(a).AnyStep)); err != nil {
+	if err := e.publish(ctx, stopFact(a, reason, e.cache.report(a))); err != nil {
 		return err
 	}
 	e.stopPublished[key] = a.Stop

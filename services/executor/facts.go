@@ -24,9 +24,13 @@ func startedFact(a train.Attempt, spec train.Spec, mounts bool) event.Fact {
 	return f
 }
 
-func stopFact(a train.Attempt, reason train.Reason, anyStep bool) event.Fact {
+func stopFact(a train.Attempt, reason train.Reason, r train.AttemptReport) event.Fact {
+	signal := r.Signal
+	if r.Spoke {
+		signal = ""
+	}
 	f := event.JobFact(a.Job, event.FactStopRequested, fmt.Sprintf("attempt/%d/stop/%d/%s", a.Number, a.StopSince.UnixMilli(), a.Stop),
-		event.StopRequested{Attempt: a.Number, Cause: a.Stop, Reason: reason, AnyStep: anyStep})
+		event.StopRequested{Attempt: a.Number, Cause: a.Stop, Reason: reason, AnyStep: r.AnyStep, Signal: signal})
 	f.Time = a.StopSince
 	return f
 }

@@ -83,7 +83,7 @@ func TestCheckFailsOutsideAModule(t *testing.T) {
 // libs/contract.
 func TestEveryKeyIsExplained(t *testing.T) {
 	root, files := generated(t)
-	for _, page := range []string{"docs/events.md", "docs/records.md"} {
+	for _, page := range []string{"docs/job-file.md", "docs/events.md", "docs/records.md"} {
 		for n, line := range strings.Split(string(files[page]), "\n") {
 			if strings.HasPrefix(line, "| `") && strings.HasSuffix(line, "|  |") || strings.Contains(line, "| . One of") {
 				t.Errorf("%s/%s:%d: %s", root, page, n+1, line)

@@ -1,5 +1,5 @@
-// Command gen writes docs/events.md, docs/records.md and docs/schemas from the tables and types of libs/event and
-// libs/contract. With -check it writes nothing and names what is stale.
+// Command gen writes docs/job-file.md, docs/events.md, docs/records.md and docs/schemas from the tables and types of
+// libs/event and libs/contract. With -check it writes nothing and names what is stale.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -76,8 +77,17 @@ func generate(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, explained := eventsPage(src)
-	files := map[string][]byte{"docs/events.md": events, "docs/records.md": recordsPage(src, explained)}
+	explained := map[reflect.Type]string{}
+	explain := func(page string, types []reflect.Type) {
+		for _, t := range types {
+			explained[t] = page
+		}
+	}
+	jobFile, types := jobFilePage(src)
+	explain("job-file.md", types)
+	events, types := eventsPage(src, explained)
+	explain("events.md", types)
+	files := map[string][]byte{"docs/job-file.md": jobFile, "docs/events.md": events, "docs/records.md": recordsPage(src, explained)}
 	for _, all := range []map[string][]byte{schemas(src), recordSchemas(src)} {
 		for name, schema := range all {
 			files[schemaDir+"/"+name] = schema

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -145,22 +144,13 @@ func furnish(ctx context.Context, common run.Common) error {
 	return b.Ensure(ctx)
 }
 
-// lockDir makes sure that one process at a time works on a data folder. The lock ends with the process, however it
-// ends.
+// lockDir makes sure that one process at a time works on a data folder.
 func lockDir(dir string) (func(), error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make --data-dir: %w", err)
-	}
-	path := filepath.Join(dir, "up.lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
+	unlock, err := installation.Lock(dir)
+	if errors.Is(err, installation.ErrLocked) {
 		return nil, exit.Errorf(exit.Failed, "stop it, or give this one a --data-dir of its own", "another `switchyard up` works on %s", dir)
 	}
-	return func() { _ = f.Close() }, nil
+	return unlock, err
 }
 
 func (a *app) busCommand() *cobra.Command {

@@ -77,6 +77,8 @@ class Job:
         )
         self._steps_done = self.epochs_done * (self.steps_per_epoch or 0)
         self._loaded: Optional[_checkpoint.Progress] = None
+        # An earlier attempt trained, and no call of load has read what it saved.
+        self._unread = self.restarted
         self._heartbeat = Meter()
         self._epoch = Meter()
         self._reported: Dict[str, Any] = {}
@@ -367,6 +369,12 @@ class Job:
             return path
         if self.rank != 0 and not all_ranks:
             return path
+        if self._unread and path.exists():
+            complain(
+                "WARNING: this restarted job replaces %s and has not called job.load: unless it reads its checkpoint "
+                "in another way, what earlier attempts trained is lost" % path
+            )
+            self._unread = False
         progress = self._progress(epochs_done)
         watch = Stopwatch()
         body: Dict[str, Any] = {"epochs_done": progress.epochs_done, "bytes": _checkpoint.write(path, content, progress)}
@@ -396,6 +404,7 @@ class Job:
         epochs goes on from there whatever was reported; with no checkpoint at all it starts from the first.
         """
         path = self.checkpoint_dir / name
+        self._unread = False
         try:
             content = _checkpoint.read(path, reader)
         except FileNotFoundError:

@@ -305,6 +305,19 @@ class Resuming(unittest.TestCase):
         with running(EPOCHS_DONE=2, JOB_RESTARTED="TRUE"):
             self.assertEqual([2], train(switchyard.job()))
 
+    def test_a_restarted_job_that_saves_what_it_never_loaded_is_warned_once(self):
+        for load, warnings in ((False, 1), (True, 0)):
+            said = io.StringIO()
+            with self.subTest(load=load), running(), contextlib.redirect_stderr(said):
+                switchyard.job().save("trained", "model", epochs_done=1)
+                with mock.patch.dict(os.environ, {"EPOCHS_DONE": "1", "JOB_RESTARTED": "TRUE"}):
+                    job = switchyard.job()
+                    if load:
+                        job.load("model")
+                    job.save("new", "model", epochs_done=2)
+                    job.save("new", "model", epochs_done=3)
+            self.assertEqual(warnings, said.getvalue().count("has not called job.load"), said.getvalue())
+
     def test_of_several_checkpoints_the_oldest_counts(self):
         with running():
             job = switchyard.job()

@@ -95,6 +95,7 @@ const (
 	FirstNodePort  = 1024
 	maxReasons     = 50
 	maxCommandSize = 1024
+	maxPattern     = 1024
 )
 
 // Check returns the verdict on a decoded spec.

@@ -120,6 +120,25 @@ func TestRefusals(t *testing.T) {
 		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
 			"NotSupported log_format: epochs are read from the output of rank 0, which does not train with parameter servers (let the code call the job API)",
 		}},
+		{"leaves by a signal", spec(func(s *train.Spec) { s.Preempt, s.Checkpoint = "signal", "out/checkpoint-*/model.pt" }), nil},
+		{"leaves without a checkpoint", spec(func(s *train.Spec) { s.Preempt = "signal" }), []string{
+			`NoCheckpoint checkpoint: preempt: signal needs it: without a checkpoint a job that leaves loses its work (name the files that the code saves and goes on from, e.g. "checkpoints/*.pt")`,
+		}},
+		{"leaves in no known way", spec(func(s *train.Spec) { s.Preempt, s.Checkpoint = "usr1", "/etc/*" }), []string{
+			`UnknownPreempt preempt: want signal, found "usr1" (leave it out if the code calls the job API)`,
+			`InvalidPattern checkpoint: want a path below /snapshots or /custom, or a relative one, found "/etc/*" (give it relative to the working folder or the snapshots folder)`,
+		}},
+		{"a checkpoint elsewhere", spec(func(s *train.Spec) { s.Checkpoint = "../*.pt" }), []string{
+			`InvalidPattern checkpoint: want a pattern of file names with * ? [..] and without .., at most 1024 bytes, found "../*.pt" (e.g. "checkpoints/*.pt")`,
+		}},
+		{"no signals for pods", func(s *train.Spec, _ *Identity, where *Inventory, _ *Paths) {
+			s.Preempt, s.Checkpoint = "signal", "*.pt"
+			for i := range where.Nodes {
+				where.Nodes[i].Backend = train.BackendKubernetes
+			}
+		}, []string{
+			"NotSupported checkpoint: all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files (let the code report its checkpoints to the job API)",
+		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},

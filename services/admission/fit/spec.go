@@ -64,6 +64,7 @@ func (c *checker) program() {
 		c.refuse("NotSupported", "log_format", "let the code call the job API",
 			"epochs are read from the output of rank 0, which does not train with parameter servers")
 	}
+	c.leaving()
 	if hasCommand {
 		c.command()
 	}
@@ -73,6 +74,37 @@ func (c *checker) program() {
 	c.text("image", c.spec.Image)
 	if strings.ContainsAny(c.spec.Image, " \t\r\n") || strings.HasPrefix(c.spec.Image, "-") {
 		c.refuse("InvalidImage", "image", "e.g. docker.io/pytorch/pytorch:2.4.0", "%s is not an image name", quote(c.spec.Image))
+	}
+}
+
+// leaving checks how a job without calls of the job API saves its state and leaves.
+func (c *checker) leaving() {
+	if p := c.spec.Preempt; p != "" && p != train.PreemptBySignal {
+		c.refuse("UnknownPreempt", "preempt", "leave it out if the code calls the job API", "want %s, found %s", train.PreemptBySignal, quote(p))
+	} else if p != "" && c.spec.Checkpoint == "" {
+		c.refuse("NoCheckpoint", "checkpoint", `name the files that the code saves and goes on from, e.g. "checkpoints/*.pt"`,
+			"preempt: %s needs it: without a checkpoint a job that leaves loses its work", p)
+	} else if p != "" && c.spec.Image != "" {
+		c.refuse("NotSupported", "preempt", "let the code call the job API, or run it without image", "the processes in a container get no signal from here")
+	}
+	if c.spec.Checkpoint != "" {
+		c.checkpoint(c.spec.Checkpoint)
+	}
+}
+
+// checkpoint checks a pattern of files.
+func (c *checker) checkpoint(pattern string) {
+	c.text("checkpoint", pattern)
+	if _, err := path.Match(pattern, ""); err != nil || len(pattern) > maxPattern || slices.Contains(strings.Split(pattern, "/"), "..") {
+		c.refuse("InvalidPattern", "checkpoint", `e.g. "checkpoints/*.pt"`,
+			"want a pattern of file names with * ? [..] and without .., at most %d bytes, found %s", maxPattern, quote(pattern))
+	} else if path.IsAbs(pattern) && !under(pattern, "/snapshots") && !under(pattern, "/custom") {
+		c.refuse("InvalidPattern", "checkpoint", "give it relative to the working folder or the snapshots folder",
+			"want a path below /snapshots or /custom, or a relative one, found %s", quote(pattern))
+	}
+	if nodes := c.where.Nodes; len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n train.Node) bool { return !inCluster(n) }) {
+		c.refuse("NotSupported", "checkpoint", "let the code report its checkpoints to the job API",
+			"all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files")
 	}
 }
 

@@ -211,8 +211,13 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		return false
 	}
 	when := "at the end of its epoch"
-	if b.AnyStep {
+	switch {
+	case b.AnyStep:
 		when = "after its step"
+	case b.Signal == train.SignalSave:
+		when = "by SIGUSR1"
+	case b.Signal != "":
+		when = "after its next checkpoint"
 	}
 	message := "asked to leave " + when
 	switch b.Cause {

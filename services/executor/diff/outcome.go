@@ -55,6 +55,9 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	return v
 }
 
+// exitStatus is the reason code of a program that ended with a status other than 0.
+const exitStatus = "ExitStatus"
+
 // What training code reports about its own end.
 const (
 	reportedFinished = "finished"
@@ -91,6 +94,7 @@ func (e ending) resume() train.Resume {
 	case r.Steps.Known() && r.Steps.Epoch == epochs:
 		resume.LostSteps = max(r.Steps.Done-step, 0)
 		resume.LostSeconds = float64(resume.LostSteps) * r.Steps.Seconds
+	case r.FoundCheckpoint: // nobody knows how much work is in it
 	case !r.Steps.Known() && epochs == a.StartedEpochs && step == a.StartedStep && !a.StartedAt.IsZero():
 		resume.LostSeconds = max(a.ExitedAt.Sub(a.StartedAt).Seconds(), 0)
 	}
@@ -105,8 +109,16 @@ func (e ending) clean() bool {
 // byItself reports whether the program ended well without being asked to leave.
 func (e ending) byItself() bool { return e.clean() && !e.exit.Forced && !e.report.StopAnswered }
 
-// obeyed reports whether the program ended well after an order to stop.
-func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered }
+// obeyed reports whether the program ended as it was asked to: well, or by a signal.
+func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered || e.leftBySignal() }
+
+// signalled reports whether the program was asked to leave by a signal only.
+func (e ending) signalled() bool {
+	return e.report.StopAnswered && e.report.Signal != "" && !e.report.Spoke && !e.exit.Lost && !e.exit.Forced
+}
+
+// leftBySignal reports whether the program ended with its work saved after a signal asked it to, whatever its status.
+func (e ending) leftBySignal() bool { return e.signalled() && e.report.Checkpoint != "" }
 
 // left reports whether the attempt ended because it was asked to, on its own or by force.
 func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
@@ -115,12 +127,16 @@ func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
 func (e ending) finished() bool {
 	limit := e.job.Spec.MaxEpochs
 	all := e.report.Ended == reportedFinished || limit > 0 && e.epochs >= limit || e.job.ConvergedEpochs > 0
-	return e.clean() && all && e.report.Ended != reportedFailed
+	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
 // interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
-// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well.
-func (e ending) interrupted() bool { return interrupted(e.attempt, e.exit) }
+// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well. A
+// program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0 is no success.
+func (e ending) interrupted() bool {
+	unsaved := e.signalled() && e.clean() && e.report.Checkpoint == ""
+	return unsaved || interrupted(e.attempt, e.exit) && !e.leftBySignal()
+}
 
 func interrupted(a train.Attempt, e train.Exit) bool {
 	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || a.Memory > 0 && e.OutOfDeviceMemory()
@@ -161,7 +177,7 @@ func failure(e train.Exit) train.Reason {
 		return train.Reason{Code: "NotStarted", Message: e.Message, Hint: "correct the submission and submit it under another id"}
 	}
 	return train.Reason{
-		Code: "ExitStatus", Message: fmt.Sprintf("the program ended with status %d", e.Code), Hint: "its last output is below; all of it is in the job's logs",
+		Code: exitStatus, Message: fmt.Sprintf("the program ended with status %d", e.Code), Hint: "its last output is below; all of it is in the job's logs",
 	}
 }
 
@@ -169,6 +185,10 @@ func failure(e train.Exit) train.Reason {
 // was already started again as often as it may.
 func failed(v Verdict, e ending) Verdict {
 	v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
+	if e.signalled() && v.Reason.Code == exitStatus {
+		v.Reason.Message += fmt.Sprintf(" after %s had asked it to leave, and without a checkpoint newer than its start", e.report.Signal)
+		v.Reason.Hint = "let it save its state before it ends, or leave out preempt and checkpoint; " + v.Reason.Hint
+	}
 	allowed := 0
 	switch {
 	case e.exit.Message != "" || e.exit.Reason.Code != "":
@@ -237,6 +257,8 @@ func describeExit(e train.Exit) string {
 		return "the processes vanished"
 	case e.Forced:
 		return "the processes were ended from outside"
+	case e.Signal == "":
+		return "it left when a signal asked it to, without a checkpoint"
 	default:
 		return "killed by " + e.Signal
 	}
@@ -244,7 +266,7 @@ func describeExit(e train.Exit) string {
 
 // lostBeforeNext counts the attempts in a row, up to and including a, that were lost without progress that was saved.
 func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
-	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep {
+	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep || r.FoundCheckpoint {
 		return 0
 	}
 	if a.Outcome == train.OutcomeRecovering && !unstarted(a) && !failedItself(a) {

@@ -24,6 +24,7 @@ import (
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [read]   read: all of its output was read
 //	a reports step=30 of=900 each=2        it is so far in its epoch
 //	a reports saved=30                     a checkpoint in its epoch
+//	a reports [found] signal=SIGUSR1       its code calls nothing; found: its supervisor found a checkpoint
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory|disk]
 //	a is in trouble: CODE what happened     a pod fails: the rest has to end, and the attempt is lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
@@ -171,6 +172,10 @@ func (w *world) reports(id train.JobID, words []string) {
 		switch {
 		case word == "answered":
 			r.StopAnswered = true
+		case word == "found":
+			r.Checkpoint, r.FoundCheckpoint = "x", true
+		case strings.HasPrefix(word, "signal="):
+			r.Signal, r.Spoke = strings.TrimPrefix(word, "signal="), false
 		case word == "read":
 			r.OutputRead = true
 		case strings.HasPrefix(word, "ended="):

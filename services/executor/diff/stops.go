@@ -151,7 +151,7 @@ func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time
 		grace += 2 * max(r.Steps.At.Add(next).Sub(a.StopSince), 0)
 	}
 	grace = max(grace, 3*epochTime(a, r, job))
-	if r.StopAnswered {
+	if r.StopAnswered && r.Spoke {
 		grace *= 2
 	}
 	return min(grace, max(l.MostGrace, l.StopGrace))

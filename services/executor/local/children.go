@@ -83,8 +83,8 @@ func (s *supervisor) start(rank int) (*os.File, error) {
 	copied := joblog.NewLines(s.log, prefix)
 	s.outputs = append(s.outputs, out)
 	var to io.Writer = copied
-	if rank == 0 && s.reporter != nil {
-		to = io.MultiWriter(copied, joblog.NewLines(s.reporter, ""))
+	if rank == 0 && s.proxy.reads() {
+		to = io.MultiWriter(copied, joblog.NewLines(s.proxy, ""))
 	}
 	s.pipes.Go(func() {
 		defer func() { _ = out.Close() }()
@@ -142,6 +142,8 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 		case <-signals:
 			// An attempt that has failed or finished already ended by itself.
 			s.forced = s.forced || !s.failed && !s.finished && len(s.live) > 0
+			s.askToEnd()
+		case <-s.proxy.ends():
 			s.askToEnd()
 		case <-s.kill:
 			killing = true

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
@@ -28,9 +29,12 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis,
 	}
-	if s.Spec.LogFormat != "" {
+	if s.Spec.LogFormat != "" || s.Spec.Checkpoint != "" {
 		scheduler := s.Scheduler(0)
-		made.Epochs = &EpochTarget{Format: s.Spec.LogFormat, Address: fmt.Sprintf("%s/v1/jobs/%s/epochs", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"])}
+		made.Proxy = &Proxy{
+			Address: fmt.Sprintf("%s/v1/jobs/%s/", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"]), Format: s.Spec.LogFormat,
+			Checkpoints: checkpointPatterns(s), Signals: s.Spec.Image == "" && s.Spec.Checkpoint != "", EndsBySignal: s.Spec.Preempt == train.PreemptBySignal,
+		}
 	}
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
@@ -53,6 +57,19 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		made.Processes = append(made.Processes, p)
 	}
 	return made
+}
+
+// checkpointPatterns returns where the files of a job's checkpoint pattern are on this machine.
+func checkpointPatterns(s launch.Setting) []string {
+	pattern := s.Spec.Checkpoint
+	switch {
+	case pattern == "":
+		return nil
+	case filepath.IsAbs(pattern):
+		s.Mounted = false // as the supervisor sees it
+		return []string{realPath(s, pattern)}
+	}
+	return []string{filepath.Join(workDir(s), pattern), filepath.Join(s.Snapshots, pattern), filepath.Join(s.Snapshots, s.Capability, pattern)}
 }
 
 func mounts(s launch.Setting) []Mount {

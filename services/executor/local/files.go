@@ -37,8 +37,8 @@ type Launch struct {
 	Output     string `json:"output"`
 	LimitBytes int64  `json:"limit_bytes"`
 	Header     string `json:"header"`
-	// Epochs is set if the programs report their epochs only in their output.
-	Epochs *EpochTarget `json:"told,omitempty"`
+	// Proxy is set if the supervisor calls the job API for the programs.
+	Proxy *Proxy `json:"proxy,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.
 	KillAfterMillis int64 `json:"kill_after_ms"`
 	// Cleanup are commands that end what is not a child of the supervisor, that is, containers. They run when the

@@ -40,8 +40,8 @@ type supervisor struct {
 	forced   bool
 	pipes    conc.WaitGroup
 	outputs  []*os.File
-	// reporter reports the epochs that programs only write to their output; nil if the programs call the job API.
-	reporter *epochReporter
+	// proxy calls the job API for the programs; nil if it has nothing to report.
+	proxy *proxy
 	// kill fires when processes that were asked to end have to be killed; it is nil until they are asked.
 	kill <-chan time.Time
 	// startedAt is when all programs had been started. retrySave fires when saving it has to be tried again.
@@ -92,7 +92,7 @@ func supervise(dir string) error {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
 	s.log.Begin(launch.Header)
-	s.reporter = newEpochReporter(launch.Epochs)
+	s.proxy = newProxy(launch.Proxy, s.log)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
 	}
@@ -105,6 +105,7 @@ func supervise(dir string) error {
 	} else {
 		s.startedAt = time.Now().UTC()
 		s.saveStart()
+		s.proxy.watch()
 	}
 	s.wait(signals)
 	if s.failed || s.forced {
@@ -193,7 +194,7 @@ func (s *supervisor) finish(e train.Exit) error {
 			_ = out.SetReadDeadline(time.Now().Add(pipeTime))
 		}
 		s.pipes.Wait()
-		s.reporter.close(s.log)
+		s.proxy.close()
 		if e.Code != 0 || e.Signal != "" || e.Forced {
 			e.LogTail = s.log.Tail()
 		}

@@ -77,6 +77,9 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	r.StopAnswered = r.StopAnswered || change.StopAnswered
 	r.OutputRead = r.OutputRead || change.OutputRead
 	r.Enlarged = r.Enlarged || change.Enlarged
+	if r.Signal != train.SignalSave {
+		r.Signal = cmp.Or(change.Signal, r.Signal)
+	}
 	// A failed process is not outweighed by another process of the attempt that finished.
 	if change.Ended != "" && r.Ended != endFailed {
 		r.Ended = change.Ended
@@ -84,6 +87,7 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	newer := cmp.Or(cmp.Compare(change.CheckpointEpochs, r.CheckpointEpochs), cmp.Compare(change.CheckpointStep, r.CheckpointStep)) >= 0
 	if change.Checkpoint != "" && newer {
 		r.Checkpoint, r.CheckpointEpochs, r.CheckpointStep = change.Checkpoint, change.CheckpointEpochs, change.CheckpointStep
+		r.FoundCheckpoint = change.FoundCheckpoint
 	}
 	return r
 }
@@ -198,13 +202,12 @@ func (r *recorder) load(ctx context.Context, s *session) {
 
 // noteSpoke records that the code of an attempt calls the agent at all. Every request retries it until it is stored.
 func (r *recorder) noteSpoke(ctx context.Context, s *session) {
-	r.note(ctx, s, train.AttemptReport{})
+	r.note(ctx, s, train.AttemptReport{Spoke: true})
 }
 
-// note records something about an attempt whose code calls, unless it is recorded already. It returns false if that
-// is impossible now.
+// note records something about an attempt, unless it is recorded already. It returns false if that is impossible now.
 func (r *recorder) note(ctx context.Context, s *session, change train.AttemptReport) bool {
-	change.Job, change.Attempt, change.Spoke = s.attempt.Job, s.attempt.Number, true
+	change.Job, change.Attempt = s.attempt.Job, s.attempt.Number
 	recorded := func() bool { known := s.known(); return merge(known, change) == known }
 	if recorded() {
 		return true
@@ -230,8 +233,9 @@ func (r *recorder) note(ctx context.Context, s *session, change train.AttemptRep
 
 // withdrawStop removes a yes from the record although no process got it: the bus may have stored what it did not
 // acknowledge.
-func (r *recorder) withdrawStop(s *session) {
-	d := effect{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true}, NotStopped: true}
+func (r *recorder) withdrawStop(c call) {
+	s := c.session
+	d := effect{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: !c.overheard}, NotStopped: true}
 	data, err := json.Marshal(d)
 	if err == nil {
 		err = r.box.Put(d.key(), data)

@@ -16,7 +16,7 @@ const okText = "ok"
 
 // hasToStop is KubeProfiler's question: a body of exactly 1 means yes.
 func (a *API) hasToStop(ctx context.Context, c call) (answer, *refusal) {
-	if a.mustStop(ctx, c.session) {
+	if a.mustStop(ctx, c) {
 		return answer{text: "1"}, nil
 	}
 	return answer{text: "0"}, nil
@@ -25,7 +25,8 @@ func (a *API) hasToStop(ctx context.Context, c call) (answer, *refusal) {
 // mustStop reports whether the attempt has to leave. A yes is recorded before it is answered: only then does the exit
 // count as a preemption. If it cannot be recorded the answer is no, and the end of the next epoch brings another
 // chance.
-func (a *API) mustStop(ctx context.Context, s *session) bool {
+func (a *API) mustStop(ctx context.Context, c call) bool {
+	s := c.session
 	if s.known().StopAnswered {
 		return true // some process may have got this answer
 	}
@@ -45,10 +46,10 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), busTimeout)
 	defer cancel()
-	r, err := a.store(within, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true, StopAnswered: true})
+	r, err := a.store(within, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: !c.overheard, StopAnswered: true})
 	if err != nil {
 		a.log.Warn("stop not answered: it could not be recorded", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
-		a.withdrawStop(s)
+		a.withdrawStop(c)
 		return false
 	}
 	s.learn(r)
@@ -58,6 +59,9 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 // control is the richer question. If it names its epoch, all processes of the attempt get the same answer. If it names
 // a step, one process asks for all of them.
 func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
+	if signal := c.query("signal"); signal != "" {
+		return a.controlBySignal(ctx, c, signal)
+	}
 	epochs, err := strconv.ParseInt(c.query("epochs_done"), 10, 64)
 	named := err == nil && c.query("step") == ""
 	stop, known := false, false
@@ -65,12 +69,23 @@ func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
 		stop, known = c.session.answered(epochs)
 	}
 	if !known {
-		stop = a.mustStop(ctx, c.session)
+		stop = a.mustStop(ctx, c)
 		if named {
 			stop = c.session.remember(epochs, stop)
 		}
 	}
 	return answer{json: controlRecord{Stop: stop, batchRecord: a.batch(ctx, c.session)}}, nil
+}
+
+// controlBySignal is the question of a supervisor, which passes a stop on by a signal. It is noted first that the
+// attempt can be asked to leave at all.
+func (a *API) controlBySignal(ctx context.Context, c call, signal string) (answer, *refusal) {
+	if signal != train.SignalSave && signal != train.SignalEnd {
+		return answer{}, badRequest(strict.Problems{{Field: "signal", Message: fmt.Sprintf("want %s or %s, found %.20q", train.SignalSave, train.SignalEnd, signal)}})
+	}
+	c.overheard = true
+	stop := a.note(ctx, c.session, train.AttemptReport{Signal: signal}) && a.mustStop(ctx, c)
+	return answer{json: controlRecord{Stop: stop}, overheard: true}, nil
 }
 
 // controlRecord is what the scheduler wants of a job.
@@ -241,11 +256,19 @@ func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
 	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
+	attempt := c.session.attempt
+	if b.Found > 0 {
+		c.overheard = true
+		done := int64(max(c.session.known().EpochsDone, attempt.StartedEpochs))
+		b.EpochsDone = &done
+	}
 	if refused := c.plausible("epochs_done", *b.EpochsDone); refused != nil {
 		return answer{}, refused
 	}
-	attempt := c.session.attempt
 	key := fmt.Sprintf("attempt/%d/checkpoint/%d", attempt.Number, *b.EpochsDone)
+	if b.Found > 0 {
+		key = fmt.Sprintf("attempt/%d/checkpoint/found/%d", attempt.Number, b.Found)
+	}
 	if b.EpochStep > 0 {
 		key += fmt.Sprintf("/step/%d", b.EpochStep)
 	}
@@ -253,8 +276,8 @@ func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
 		Attempt: attempt.Number, EpochsDone: int(*b.EpochsDone), EpochStep: int(b.EpochStep), EpochSteps: int(b.EpochSteps),
 		Path: b.Path, Size: unit.Bytes(b.Bytes), Seconds: b.Seconds,
 	})
-	return answer{json: struct{}{}}, a.record(ctx, c, &f, train.AttemptReport{
-		Checkpoint: b.Path, CheckpointEpochs: int(*b.EpochsDone), CheckpointStep: int(b.EpochStep),
+	return answer{json: struct{}{}, overheard: c.overheard}, a.record(ctx, c, &f, train.AttemptReport{
+		Checkpoint: b.Path, CheckpointEpochs: int(*b.EpochsDone), CheckpointStep: int(b.EpochStep), FoundCheckpoint: b.Found > 0,
 	})
 }
 

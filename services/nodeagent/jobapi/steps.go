@@ -63,5 +63,5 @@ func (a *API) noteSteps(ctx context.Context, s *session, steps train.Steps, anyS
 	if written.Known() && steps.At.Sub(written.At) < stepsSpacing && !news {
 		return
 	}
-	a.note(ctx, s, train.AttemptReport{Steps: steps, AnyStep: anyStep})
+	a.note(ctx, s, train.AttemptReport{Spoke: true, Steps: steps, AnyStep: anyStep})
 }

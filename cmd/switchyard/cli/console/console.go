@@ -77,15 +77,22 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 // Connect opens the bus for one command.
 func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
 	urls := a.urls()
-	for _, url := range urls {
-		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
-		b, err := bus.Connect(wait, bus.Config{URL: url, Name: "cli"})
-		cancel()
-		if err == nil {
-			return b, nil
-		}
+	url := urls[0]
+	if i := slices.IndexFunc(urls, func(u string) bool { return installation.Answers(ctx, u) }); i > 0 {
+		url = urls[i]
 	}
-	return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
+	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	b, err := bus.Connect(wait, bus.Config{URL: url, Name: "cli"})
+	if err != nil {
+		return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
+	}
+	return b, nil
+}
+
+// Answers reports whether anything answers where the bus should be.
+func (a *Console) Answers(ctx context.Context) bool {
+	return slices.ContainsFunc(a.urls(), func(url string) bool { return installation.Answers(ctx, url) })
 }
 
 // URL returns where the bus should be: flag, environment, what `switchyard up` wrote down, default.

@@ -84,7 +84,7 @@ func TestDescribeOfAlmostNothing(t *testing.T) {
 		Job: waiting, RunSeconds: 3, Attempt: &attemptView{Number: 1, Phase: train.PhaseExited, Node: "a", NotBefore: clitest.Noon.Add(4 * time.Second)}, Report: &train.AttemptReport{},
 		Model: &train.Model{}, Account: &train.Account{},
 	}, clitest.Noon)
-	if !strings.Contains(text, "the next one in 4.0s") || !strings.Contains(text, "has not called the job API") {
+	if !strings.Contains(text, "the next one in 4.0s") || !strings.Contains(text, "keeps its devices until it ends") {
 		t.Error(text)
 	}
 }

@@ -171,19 +171,32 @@ func (p *page) checkpoint(d description, now time.Time) {
 	switch {
 	case r.Checkpoint != "" && r.CheckpointStep > 0:
 		p.field("checkpoint", "%s, after step %d of epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointStep, r.CheckpointEpochs+1)
+	case r.FoundCheckpoint:
+		p.field("checkpoint", "%s", render.EscapeText(r.Checkpoint))
 	case r.Checkpoint != "":
 		p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
-	case !r.Spoke && d.RunSeconds > 0:
-		p.field("checkpoint", "none reported: the training code has not called the job API, so that it cannot stop at the end of an epoch on request")
+	case !r.Askable() && d.RunSeconds > 0:
+		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
+		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")
 	case r.EpochsDone == 0 && j.EpochsDone == 0 && j.EpochStep == 0 && j.State.Active():
 		p.field("checkpoint", "none yet: if the job is lost now, it begins again")
 	}
-	if !j.State.Active() {
-		return
+	if j.State.Active() {
+		p.leaving(d, now)
 	}
-	if r.AnyStep {
+}
+
+// leaving says how and when a job can leave its devices.
+func (p *page) leaving(d description, now time.Time) {
+	r := d.Report
+	switch end, known := r.NextSave(d.Job.Spec, len(d.Job.Devices), now); {
+	case r.Signal == train.SignalSave:
+		p.field("", "it is asked to leave by SIGUSR1, which it catches")
+	case r.Signal != "":
+		p.field("", "it is asked to leave by SIGTERM, after its next checkpoint: it does not catch SIGUSR1")
+	case r.AnyStep:
 		p.field("", "it can stop and save after any step")
-	} else if end, known := r.NextSave(j.Spec, len(j.Devices), now); known {
+	case known:
 		p.field("", "the next one in about %s, at the end of the epoch", render.Duration(end.Seconds()))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,9 +27,12 @@ func runCommand(a *console.Console) *cobra.Command {
 		Use:   "run [flags] COMMAND ARG..",
 		Short: "Run a command as a job, and follow it to its end",
 		Long: `Runs a command as a job in the folder of the caller, with the caller's PATH, VIRTUAL_ENV, CONDA_* and language, shows its output, and exits with
-its exit code. If no scheduler answers, it starts ` + "`switchyard up`" + ` in the background first. After Ctrl-C it asks whether to cancel the job.
+its exit code. If no scheduler answers, it starts ` + "`switchyard up`" + ` in the background first (` + "`switchyard down`" + ` stops it).
 
-Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was cancelled, 130 after Ctrl-C.`,
+At a terminal Ctrl-C asks whether to cancel the job, and a second one leaves it running. Without a terminal, and on SIGTERM, the job is
+cancelled, as with docker run and srun. It runs on if the connection to the terminal is lost.
+
+Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was cancelled, 130 after Ctrl-C, 143 after SIGTERM.`,
 		Example: `  switchyard run python3 train.py --lr 0.1
   switchyard run -d --max-devices 2 --batch-size 64 torchrun train.py`,
 		Args: cobra.MinimumNArgs(1),
@@ -47,12 +51,18 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 			if f.printEvent {
 				return printEvent(a, spec, id)
 			}
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+			defer signal.Stop(signals)
 			b, err := connectOrStart(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
 			defer b.Close()
 			result, err := Submit(cmd.Context(), b, spec, id)
+			if cmd.Context().Err() != nil {
+				return interrupted(context.WithoutCancel(cmd.Context()), a, b, id, signals)
+			}
 			if err != nil {
 				return err
 			}
@@ -60,7 +70,7 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 				return printSubmission(a, result, time.Now())
 			}
 			fmt.Fprintf(a.Stderr, "job %s\n", id)
-			return follow(cmd.Context(), a, b, id)
+			return follow(cmd.Context(), a, b, id, signals)
 		},
 	}
 	f.declare(cmd.Flags())
@@ -70,10 +80,12 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 }
 
 // follow shows the output of a job until it ends, and returns how it ended.
-func follow(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID) error {
-	err := Logs(ctx, a, b, string(id), LogOptions{follow: true, raw: a.Output != "json", Tail: -1})
+func follow(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID, signals <-chan os.Signal) error {
+	with, done := withProgress(ctx, a, b, id)
+	err := Logs(ctx, with, b, string(id), LogOptions{follow: true, raw: a.Output != "json", Tail: -1})
+	done()
 	if ctx.Err() != nil {
-		return interrupted(context.WithoutCancel(ctx), a, b, id)
+		return interrupted(context.WithoutCancel(ctx), a, b, id, signals)
 	}
 	if err != nil {
 		return err
@@ -98,22 +110,34 @@ func ownExit(job train.Job) error {
 	return &exit.Error{Code: exit.JobFailed}
 }
 
-// interruptedCode is what shells report for a command that Ctrl-C ended.
-const interruptedCode = 128 + int(unix.SIGINT)
+// What shells report for a command that a signal ended.
+const (
+	interruptedCode = 128 + int(unix.SIGINT)
+	terminatedCode  = 128 + int(unix.SIGTERM)
+)
 
-// interrupted asks the person at the terminal what becomes of the job. Without a terminal the job goes on.
-func interrupted(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID) error {
-	signal.Reset(os.Interrupt) // another Ctrl-C ends this command at once
-	if in, ok := a.Stdin.(*os.File); ok && render.IsTerminal(in) {
-		fmt.Fprintf(a.Stderr, "\njob %s goes on. Cancel it? [y/N] ", id)
-		answer, _ := bufio.NewReader(a.Stdin).ReadString('\n')
-		if len(answer) > 0 && (answer[0] == 'y' || answer[0] == 'Y') {
-			if err := Cancel(ctx, a, b, []string{string(id)}, CancelOptions{reason: "interrupted at the terminal", Timeout: CancelTimeout}); err != nil {
-				return err
-			}
-			return &exit.Error{Code: interruptedCode}
+// interrupted decides what becomes of the job. After Ctrl-C at a terminal it asks the person; otherwise the job ends
+// with its command.
+func interrupted(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID, signals <-chan os.Signal) error {
+	code := interruptedCode
+	if <-signals == unix.SIGTERM {
+		code = terminatedCode
+	}
+	signal.Reset(os.Interrupt, unix.SIGTERM) // another one ends this command at once
+	in, ok := a.Stdin.(*os.File)
+	if code == interruptedCode && ok && render.IsTerminal(in) {
+		fmt.Fprintf(a.Stderr, "\njob %s runs on. Cancel it? [y/N] ", id)
+		answer, _ := bufio.NewReader(in).ReadString('\n')
+		if !strings.HasPrefix(strings.ToLower(answer), "y") {
+			fmt.Fprintf(a.Stderr, "  next  switchyard logs -f %s | switchyard cancel %s\n", id, id)
+			return &exit.Error{Code: code}
 		}
 	}
-	fmt.Fprintf(a.Stderr, "job %s goes on\n  next  switchyard logs -f %s | switchyard cancel %s\n", id, id, id)
-	return &exit.Error{Code: interruptedCode}
+	messages := *a
+	messages.Stdout = a.Stderr // the output is the job's
+	err := Cancel(ctx, &messages, b, []string{string(id)}, CancelOptions{reason: "its command was interrupted", Timeout: CancelTimeout})
+	if err != nil {
+		return err
+	}
+	return &exit.Error{Code: code}
 }

@@ -1,8 +1,11 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,51 +22,123 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// startPatience bounds the wait for a scheduler that this command has started.
+// startPatience bounds the wait for a scheduler that this command, or another one, has started.
 const startPatience = time.Minute
 
-// connectOrStart connects to the scheduler. If none answers, and nobody has said where it is, it starts one.
+// connectOrStart connects to the scheduler. If none answers, and nobody has said where it is, it starts one, whose jobs
+// may use the folder of the caller.
 func connectOrStart(ctx context.Context, a *console.Console) (*bus.Bus, error) {
-	b, err := a.Connect(ctx)
-	if err == nil || a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" {
-		return b, err
-	}
-	server, err := sibling.FindServer()
-	if err != nil {
-		return nil, err
+	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || a.Answers(ctx) {
+		return a.Connect(ctx)
 	}
 	dir := installation.DataDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	unlock, err := awaitLock(ctx, filepath.Join(dir, "run.lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if a.Answers(ctx) { // another command has started it meanwhile
+		return a.Connect(ctx)
+	}
 	path := filepath.Join(dir, "up.log")
+	pid, err := startUp(dir, path)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Stderr, "no scheduler answers: started `switchyard up` as process %d; its messages are in %s\n", pid, path)
+	return awaitUp(ctx, a, pid, path)
+}
+
+// awaitLock waits until no other command is starting a scheduler, and returns what lets the next one do it.
+func awaitLock(ctx context.Context, path string) (func(), error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return func() { _ = f.Close() }, nil
+		}
+	}
+	_ = f.Close()
+	return nil, exit.Errorf(exit.Unreachable, "try again", "another command is starting a scheduler and has not ended")
+}
+
+// startUp starts a scheduler that outlives this terminal.
+func startUp(dir, path string) (pid int, err error) {
+	server, err := sibling.FindServer()
+	if err != nil {
+		return 0, err
+	}
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the messages of switchyard up: %w", err)
+		return 0, fmt.Errorf("open the messages of switchyard up: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	up := exec.Command(server, "up")
-	up.Args[0] = "switchyard"
-	up.Stdout, up.Stderr, up.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true} // it outlives this terminal
-	if err := up.Start(); err != nil {
-		return nil, fmt.Errorf("start switchyard up: %w", err)
+	if here, err := os.Getwd(); err == nil {
+		up.Args = append(up.Args, "--allow-root", here)
 	}
-	fmt.Fprintf(a.Stderr, "no scheduler answers: started `switchyard up` as process %d; its messages are in %s\n", up.Process.Pid, path)
-	return awaitUp(ctx, a, up.Process.Pid, path)
+	up.Args[0], up.Dir = "switchyard", dir
+	up.Stdout, up.Stderr, up.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
+	if err := up.Start(); err != nil {
+		return 0, fmt.Errorf("start switchyard up: %w", err)
+	}
+	return up.Process.Pid, nil
 }
 
-// awaitUp waits until a server has written down its address.
+// awaitUp waits until all services of a server have started: of the process pid, or, if that one has ended because the
+// user's own `switchyard up` was faster, of that.
 func awaitUp(ctx context.Context, a *console.Console, pid int, log string) (*bus.Bus, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
+	other := false
 	for range tick.Every(ctx, 50*time.Millisecond) {
-		if c, err := installation.ReadContext(a.ContextPath()); err == nil && c.PID == pid {
+		c, err := installation.ReadContext(a.ContextPath())
+		if err == nil && (c.PID == pid || other && c.DataDir == filepath.Dir(log)) && ready(ctx, c) {
 			return a.Connect(ctx)
 		}
 		var status unix.WaitStatus
-		if done, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err == nil && done == pid {
-			return nil, exit.Errorf(exit.Unreachable, "read "+log, "switchyard up ended at once with exit code %d", status.ExitStatus())
+		if done, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); other || err != nil || done != pid {
+			continue
+		}
+		unlock, err := installation.Lock(filepath.Dir(log))
+		if other = errors.Is(err, installation.ErrLocked); !other {
+			if err == nil {
+				unlock()
+			}
+			return nil, exit.Errorf(exit.Unreachable, "read "+log, "switchyard up ended with exit code %d: %s", status.ExitStatus(), lastLine(log))
 		}
 	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, exit.Errorf(interruptedCode, "", "interrupted before the job was submitted; `switchyard down` stops the scheduler")
+	}
 	return nil, exit.Errorf(exit.Unreachable, "read "+log+", and try again", "switchyard up (process %d) did not answer within %s", pid, startPatience)
+}
+
+// ready reports whether all services of a `switchyard up` have started.
+func ready(ctx context.Context, c installation.Context) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.HTTP+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}
+
+// lastLine returns the last line of a log.
+func lastLine(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	text = bytes.TrimSpace(text)
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }

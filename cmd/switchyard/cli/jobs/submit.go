@@ -27,7 +27,7 @@ import (
 
 // Commands returns the commands about jobs: run, submit, ps, logs, cancel, wait, render and purge.
 func Commands() []console.Command {
-	return []console.Command{runCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	return []console.Command{runCommand, downCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
 }
 
 func submitCommand(a *console.Console) *cobra.Command {

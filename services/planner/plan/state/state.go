@@ -113,7 +113,7 @@ type Running struct {
 	// Seconds since it started, Epochs that it has finished, both of this attempt alone.
 	Seconds float64 `json:"seconds"`
 	Epochs  int     `json:"epochs"`
-	// Spoke says that the training code has called the job API: only then can it be asked to leave.
+	// Spoke says that it can be asked to leave: its code has called the job API, or gets a signal.
 	Spoke bool `json:"spoke,omitempty"`
 	// Saved says that there is a checkpoint of the job. NextSaveSeconds is the predicted time to its next one; 0 if
 	// unknown.

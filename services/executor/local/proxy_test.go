@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -63,7 +64,7 @@ echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:408 - [Epoch $e 8/8][Iteration
 echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:452 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Epoch finished. Wall clock time is ${e}500 ms"
 echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:181 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Top1Accuracy is Accuracy(correct: $e, count: 4, accuracy: 0.$e)"
 done`))
-	l.Epochs = &EpochTarget{Format: train.LogBigDL, Address: a.URL}
+	l.Proxy = &Proxy{Format: train.LogBigDL, Address: a.URL + "/"}
 	b.start(l)
 	b.phase("j1", launch.Exited)
 	a.mu.Lock()
@@ -96,12 +97,106 @@ func TestPublishedTrainingIsReported(t *testing.T) {
 	b := newBench(t)
 	a := newAgent(t, 0)
 	l := b.launch("j1", []string{"cat", filepath.Join(root, "pipetune", "history", "bigdl_mnist_10epochs.log")})
-	l.Epochs = &EpochTarget{Format: train.LogBigDL, Address: a.URL}
+	l.Proxy = &Proxy{Format: train.LogBigDL, Address: a.URL + "/"}
 	b.start(l)
 	b.phase("j1", launch.Exited)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !slices.Equal(a.accuracies, want.Accuracies) || a.times[0] != "1: 125.6 s, 59 steps, 60000 samples" {
 		t.Errorf("reported %q, %v", a.times, a.accuracies)
+	}
+}
+
+// asking takes checkpoints and, once stop is set, answers that the programs have to leave.
+type asking struct {
+	*httptest.Server
+	mu      sync.Mutex
+	stop    bool
+	signals map[string]bool
+	saved   []string
+}
+
+func newAsking(t *testing.T) *asking {
+	t.Helper()
+	a := &asking{signals: map[string]bool{}}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if r.URL.Path == "/control" {
+			a.signals[r.URL.Query().Get("signal")] = true
+			_, _ = fmt.Fprintf(w, `{"stop":%t}`, a.stop)
+			return
+		}
+		var body struct {
+			Path  string `json:"path"`
+			Found int64  `json:"found"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Found == 0 {
+			t.Errorf("%+v, error %v", body, err)
+		}
+		a.saved = append(a.saved, filepath.Base(body.Path))
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// asks reports whether a supervisor has asked with a signal.
+func (a *asking) asks(signal string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.signals[signal]
+}
+
+// until it gets SIGUSR1, a program and the fork of it that waits for it run; it saves, and ends with status 9.
+const catches = `trap 'touch got.$$; echo 1 > tmp; mv tmp model.pt; exit 9' USR1; echo up; (while :; do sleep 0.05; done) & while :; do wait; done`
+
+// ignorant knows no signal. It saves when asked to by a file.
+const ignorant = `echo up; while :; do if [ -e save ]; then echo 2 > tmp; mv tmp model.pt; fi; sleep 0.05; done`
+
+// TestProgramsThatCallNothingLeaveBySignal: SIGUSR1 goes to those that catch it and to no other. Without one, SIGTERM
+// follows the next checkpoint.
+func TestProgramsThatCallNothingLeaveBySignal(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		commands [][]string
+		by       string
+		want     train.Exit
+	}{
+		{"catches", [][]string{sh(catches), sh("exec sleep 600")}, train.SignalSave, train.Exit{Code: 9}},
+		{"ignorant", [][]string{sh(ignorant)}, train.SignalEnd, train.Exit{Signal: "SIGTERM"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, a := newBench(t), newAsking(t)
+			old := filepath.Join(b.DataDir, "model.pt")
+			if err := os.WriteFile(old, []byte("of an earlier attempt"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(old, time.Now(), time.Now().Add(-time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			l := b.launch("j1", c.commands...)
+			l.Proxy = &Proxy{Address: a.URL + "/", Checkpoints: []string{filepath.Join(b.DataDir, "*.pt")}, Signals: true, EndsBySignal: c.by == train.SignalEnd, LookMillis: 10}
+			b.start(l)
+			b.phase("j1", launch.Running)
+			b.until("its supervisor asks", func() bool { return a.asks(c.by) })
+			a.mu.Lock()
+			if len(a.saved) > 0 {
+				t.Errorf("checkpoints %q before any was saved", a.saved)
+			}
+			a.stop = true
+			a.mu.Unlock()
+			b.until("it is asked to leave", func() bool { return strings.Contains(b.log("j1"), "[switchyard: asked to leave: ") })
+			if err := os.WriteFile(filepath.Join(b.DataDir, "save"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := b.phase("j1", launch.Exited)
+			s.Exit.LogTail = ""
+			if s.Exit != c.want || a.saved[0] != "model.pt" {
+				t.Errorf("exit %+v, want %+v; checkpoints %q; log %s", s.Exit, c.want, a.saved, b.log("j1"))
+			}
+			if got, _ := filepath.Glob(filepath.Join(b.DataDir, "got.*")); len(got) > 1 {
+				t.Errorf("forks got the signal too: %q", got)
+			}
+		})
 	}
 }

@@ -1,0 +1,162 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/proc"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+const (
+	defaultLook = time.Second
+	// mostLooks is the largest number of looks between two searches for a process that catches SIGUSR1: a program that
+	// never will should cost nothing.
+	mostLooks = 32
+	// afterSave is how many looks a program may go on after it got SIGUSR1 and has saved: some only save.
+	afterSave = 30
+)
+
+// leaving is how far a program is with being asked to leave.
+type leaving struct {
+	// catches is set once a process was found that catches SIGUSR1. Until then pause is the number of looks between two
+	// searches, and next the look of the next one.
+	catches     bool
+	looks       int
+	pause, next int
+	// asked is set once the job API has answered with a stop, signalled if SIGUSR1 was sent for it. saved is the look at
+	// which a checkpoint followed, 0 until then.
+	asked, signalled bool
+	saved            int
+}
+
+// watch begins to look at the running programs.
+func (p *proxy) watch() {
+	if p == nil || len(p.Checkpoints) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	look := defaultLook
+	if p.LookMillis > 0 {
+		look = time.Duration(p.LookMillis) * time.Millisecond
+	}
+	p.watching.Go(func() {
+		again := time.NewTicker(look)
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+				p.look(ctx)
+			}
+		}
+	})
+}
+
+// look reports a new checkpoint, asks whether the programs have to leave, and lets them.
+func (p *proxy) look(ctx context.Context) {
+	l := &p.leave
+	l.looks++
+	saved, fresh := p.files.look()
+	if fresh {
+		p.addCheckpoint(saved)
+	}
+	switch {
+	case !p.Signals:
+	case !l.asked:
+		if signal := p.signal(); signal != "" && p.mustStop(ctx, signal) {
+			l.asked = true
+			p.send()
+		}
+	case fresh && l.saved == 0:
+		l.saved = l.looks
+	}
+	if l.saved > 0 && (!l.signalled || l.looks-l.saved >= afterSave) {
+		select {
+		case p.end <- struct{}{}:
+		default: // it was said before
+		}
+	}
+}
+
+// signal returns the signal by which the programs can be asked to leave; "" if there is none.
+func (p *proxy) signal() string {
+	l := &p.leave
+	if !l.catches && l.looks >= l.next {
+		l.catches = len(catching(os.Getpid())) > 0
+		l.pause = min(max(2*l.pause, 1), mostLooks)
+		l.next = l.looks + l.pause
+	}
+	switch {
+	case l.catches:
+		return train.SignalSave
+	case p.EndsBySignal:
+		return train.SignalEnd
+	}
+	return ""
+}
+
+// mustStop asks the job API. Without an answer, the next look asks again.
+func (p *proxy) mustStop(ctx context.Context, signal string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Address+"control?signal="+signal, http.NoBody)
+	if err != nil {
+		return false
+	}
+	answer, err := p.client.Do(request)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	var said struct {
+		Stop bool `json:"stop"`
+	}
+	err = json.NewDecoder(answer.Body).Decode(&said)
+	return err == nil && answer.StatusCode == http.StatusOK && said.Stop
+}
+
+// send sends SIGUSR1 to the processes that catch it. It would kill all others.
+func (p *proxy) send() {
+	var got []string
+	for _, s := range catching(os.Getpid()) {
+		if signalProcess(s.PID, s.Start, unix.SIGUSR1) == nil {
+			got = append(got, fmt.Sprintf("%d (%s)", s.PID, s.Name))
+		}
+	}
+	p.leave.signalled = len(got) > 0
+	words := "it ends after its next checkpoint: no process catches SIGUSR1"
+	if p.leave.signalled {
+		words = "SIGUSR1 sent to " + strings.Join(got, ", ")
+	}
+	_, _ = fmt.Fprintf(p.log, "[switchyard: asked to leave: %s]\n", words)
+}
+
+// catching returns the descendants of a process that catch SIGUSR1. It leaves out forks of such a process that run the
+// same command, such as loaders of data: they inherited a handler that is not meant for them.
+func catching(of int) []proc.Stat {
+	all, err := living()
+	if err != nil {
+		return nil
+	}
+	var found []proc.Stat
+	tree := proc.NewForest(all).Tree(of, all[of].Start)
+	for pid, s := range tree {
+		if pid == of || !kernel.Catches(pid, int(unix.SIGUSR1)) {
+			continue
+		}
+		inherited := s.Parent != of && kernel.Catches(s.Parent, int(unix.SIGUSR1)) && bytes.Equal(kernel.Command(pid), kernel.Command(s.Parent))
+		if !inherited {
+			found = append(found, s)
+		}
+	}
+	return found
+}

@@ -1,0 +1,198 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+)
+
+// Proxy says what a supervisor tells the job API, and asks it, for programs that do not call it themselves.
+type Proxy struct {
+	// Address is that of the attempt's requests to the job API.
+	Address string `json:"address"`
+	// Format is the format in which the output of the first process has its epochs; empty if it has none.
+	Format string `json:"format,omitempty"`
+	// Checkpoints are patterns of the files that the programs save.
+	Checkpoints []string `json:"checkpoints,omitempty"`
+	// Signals lets processes that catch SIGUSR1 leave by it. EndsBySignal lets all others be ended by SIGTERM, after a
+	// checkpoint.
+	Signals      bool `json:"signals,omitempty"`
+	EndsBySignal bool `json:"ends_by_signal,omitempty"`
+	// LookMillis is the time between two looks at the programs and the job API (default: a second).
+	LookMillis int64 `json:"look_ms,omitempty"`
+}
+
+// reportPatience is how long the end of an attempt waits for an agent that is unreachable. reportDelay is the delay
+// before the next try.
+const (
+	reportPatience = 30 * time.Second
+	reportDelay    = 500 * time.Millisecond
+	reportTimeout  = 5 * time.Second
+)
+
+// report is a request to the job API: what is its name for people.
+type report struct {
+	path, what string
+	body       []byte
+}
+
+// proxy calls the job API for programs. It lives as long as the supervisor, so nothing is read twice; an exit is
+// recorded after the last report.
+type proxy struct {
+	Proxy
+	log    io.Writer
+	bigdl  *bigdl.Log
+	files  checkpoints
+	leave  leaving
+	client http.Client
+	// watching ends by stop; reporting ends when nothing is left to report, or when late is closed.
+	watching, reporting conc.WaitGroup
+	stop                context.CancelFunc
+	late                chan struct{}
+	// end is sent to when the programs are to get SIGTERM.
+	end chan struct{}
+
+	mu      sync.Mutex
+	more    *sync.Cond
+	reports []report
+	over    bool
+}
+
+// newProxy starts reporting to log's job; it returns nil if p is nil.
+func newProxy(p *Proxy, log io.Writer) *proxy {
+	if p == nil {
+		return nil
+	}
+	made := &proxy{
+		Proxy: *p, log: log, bigdl: bigdl.New(bigdl.Progress{}), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
+		client: http.Client{Timeout: reportTimeout, Transport: &http.Transport{}}, late: make(chan struct{}), end: make(chan struct{}, 1),
+	}
+	made.files.begin()
+	made.more = sync.NewCond(&made.mu)
+	made.reporting.Go(made.run)
+	return made
+}
+
+// reads reports whether the proxy wants the output.
+func (p *proxy) reads() bool { return p != nil && p.Format != "" }
+
+// ends returns the channel that says that the programs are to be ended.
+func (p *proxy) ends() <-chan struct{} {
+	if p == nil {
+		return nil
+	}
+	return p.end
+}
+
+// Write takes a line of output.
+func (p *proxy) Write(line []byte) (int, error) {
+	if e, ok := p.bigdl.Line(string(line)); ok {
+		p.addEpoch(e)
+	}
+	return len(line), nil
+}
+
+func (p *proxy) addEpoch(e bigdl.Epoch) {
+	if body, err := e.Report(); err == nil { // a retry would not help
+		p.add(report{path: "epochs", what: fmt.Sprintf("epoch %d", e.Epoch), body: body})
+	}
+}
+
+func (p *proxy) addCheckpoint(c file) {
+	body, err := json.Marshal(map[string]any{"path": c.path, "bytes": c.size, "found": c.at.UnixNano()})
+	if err == nil {
+		p.add(report{path: "checkpoints", what: "checkpoint " + c.path, body: body})
+	}
+}
+
+func (p *proxy) add(r report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reports = append(p.reports, r)
+	p.more.Signal()
+}
+
+// next waits for a report; it returns false when no more will come.
+func (p *proxy) next() (report, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.reports) == 0 && !p.over {
+		p.more.Wait()
+	}
+	if len(p.reports) == 0 {
+		return report{}, false
+	}
+	return p.reports[0], true
+}
+
+// run sends one report after the other. What the agent will never take is skipped: the attempt is fenced off, or the
+// report makes no sense.
+func (p *proxy) run() {
+	for {
+		r, found := p.next()
+		if !found {
+			return
+		}
+		for p.post(r) != nil {
+			select {
+			case <-p.late:
+				return
+			case <-time.After(reportDelay):
+			}
+		}
+		p.mu.Lock()
+		p.reports = p.reports[1:]
+		p.mu.Unlock()
+	}
+}
+
+// errAway says that the agent could not take a report now.
+var errAway = errors.New("the job API is away")
+
+func (p *proxy) post(r report) error {
+	answer, err := p.client.Post(p.Address+r.path, "application/json", bytes.NewReader(r.body))
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	if answer.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("%w: %s", errAway, answer.Status)
+	}
+	return nil
+}
+
+// close reports what is new at the end of the programs. What could not be reported in time is noted in the log.
+func (p *proxy) close() {
+	if p == nil {
+		return
+	}
+	p.stop()
+	p.watching.Wait()
+	if e, ok := p.bigdl.Close(); ok {
+		p.addEpoch(e)
+	}
+	if c, fresh := p.files.last(); fresh {
+		p.addCheckpoint(c)
+	}
+	p.mu.Lock()
+	p.over = true
+	p.more.Signal()
+	p.mu.Unlock()
+	patience := time.AfterFunc(reportPatience, func() { close(p.late) })
+	p.reporting.Wait()
+	patience.Stop()
+	if len(p.reports) > 0 {
+		_, _ = fmt.Fprintf(p.log, "[switchyard: %s and what followed could not be reported: the job API did not answer]\n", p.reports[0].what)
+	}
+}
