@@ -138,7 +138,7 @@ func Buckets() []BucketInfo {
 				"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
 					"`switchyard tune` also imports into it."),
 		}},
-		{Name: string(Notices), Doc: "What people were told about jobs.", Records: []Record{
+		{Name: string(Notices), Doc: "The notices about jobs that people got.", Records: []Record{
 			record(Notices, "Notices", "<job>", admission, "The notices about a job that were delivered or given up."),
 		}},
 		{Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Records: []Record{

@@ -14,7 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Notify configures how people are told what happens to their jobs.
+// Notify configures how people are notified of what happens to their jobs.
 type Notify struct {
 	Users        map[string]string
 	Secret       string
@@ -27,7 +27,7 @@ type Notify struct {
 }
 
 func (c *Notify) declare(s *config.Section) {
-	s.TextMap(&c.Users, "notify-users", "who is told of the end of each job of a user, by user: a URL, mailto:ADDRESS or command:NAME").Check(func() error {
+	s.TextMap(&c.Users, "notify-users", "recipient that is notified of the end of each job of a user, by user: a URL, mailto:ADDRESS or command:NAME").Check(func() error {
 		for _, user := range slices.Sorted(maps.Keys(c.Users)) {
 			if _, ok := train.ParseNotify(c.Users[user]); !ok {
 				return fmt.Errorf("%s=%s: want a URL of http or https, mailto:ADDRESS or command:NAME", user, c.Users[user])

@@ -168,7 +168,7 @@ type Spec struct {
 	// Retries is how often the program is started again, in all, after it ended with a status other than 0 (default: 1
 	// if the attempt that failed saved a checkpoint, else 0).
 	Retries *int `json:"retries,omitempty"`
-	// Notify says who is told when something happens to the job.
+	// Notify says who is notified when something happens to the job.
 	Notify []NotifySpec `json:"notify,omitempty"`
 	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// NotifySpec says who is told when something happens to a job: one of Webhook, Mail and Command.
+// NotifySpec says who is notified when something happens to a job: one of Webhook, Mail and Command.
 type NotifySpec struct {
-	// On lists what is told: ended, failed, silent, preempted, late (default: ended). Every failed job has also ended.
+	// On lists the events: ended, failed, silent, preempted, late (default: ended). Every failed job has also ended.
 	On []NoticeKind `json:"on,omitempty"`
 	// Webhook is the URL that gets a POST with the notice as JSON.
 	Webhook string `json:"webhook,omitempty"`
@@ -35,7 +35,7 @@ func NoticeKinds() []NoticeKind {
 	return []NoticeKind{NoticeEnded, NoticeFailed, NoticeSilent, NoticePreempted, NoticeLate}
 }
 
-// Wants reports whether a kind is told.
+// Wants reports whether the target gets notices of a kind.
 func (n NotifySpec) Wants(kind NoticeKind) bool {
 	if len(n.On) == 0 {
 		return kind == NoticeEnded
@@ -55,7 +55,7 @@ func ParseNotify(target string) (NotifySpec, bool) {
 	return NotifySpec{Webhook: target}, strings.HasPrefix(target, "http://") || strings.HasPrefix(target, "https://")
 }
 
-// Notices is the record of what was told about a job.
+// Notices is the record of the notices about a job.
 type Notices struct {
 	// Told has the time at which each notice was delivered or given up, by its key.
 	Told map[string]time.Time `json:"told"`

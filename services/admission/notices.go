@@ -30,8 +30,8 @@ const (
 	noticesAtOnce = 16
 )
 
-// notices tells people what happens to their jobs. What is to be told follows from the records of jobs, so that nothing
-// is lost while this service is away; what was told is in a record of its own. A notice is sent again if the service
+// notices notifies people of what happens to their jobs. The notices follow from the records of jobs, so that none is
+// lost while this service is away; a record of its own has those that were sent. A notice is sent again if the service
 // dies between the delivery and the record.
 type notices struct {
 	told     *bus.KV[train.Notices]
@@ -43,7 +43,7 @@ type notices struct {
 	changed  tick.Signal
 
 	mu sync.Mutex
-	// jobs are those of which somebody wants to be told, until all is told. gone are those without a record.
+	// jobs are those with a recipient, until all notices are sent. gone are those without a record.
 	jobs map[train.JobID]train.Job
 	gone map[train.JobID]bool
 
@@ -52,7 +52,7 @@ type notices struct {
 	failed map[string]failure
 }
 
-// failure is what is known of a notice that was not delivered.
+// failure counts the tries of a notice that was not delivered.
 type failure struct {
 	tries int
 	next  time.Time
@@ -69,7 +69,7 @@ func newNotices(ctx context.Context, b *bus.Bus, c settings.Notify, log *slog.Lo
 	return n, errors.Join(bus.Open(ctx, b, contract.Notices, &n.told), bus.Open(ctx, b, contract.Attempts, &n.attempts), bus.Open(ctx, b, contract.Reports, &n.reports))
 }
 
-// observe notes a job of which somebody wants to be told.
+// observe notes a job with a recipient.
 func (n *notices) observe(e bus.Entry[train.Job], deleted bool) {
 	id := train.JobID(e.Key)
 	n.mu.Lock()
@@ -223,7 +223,7 @@ func (n *notices) known(ctx context.Context) []train.Job {
 	return all
 }
 
-// settle forgets a job of which all is told, unless its record has changed meanwhile.
+// settle forgets a job after its last notice, unless its record has changed meanwhile.
 func (n *notices) settle(j train.Job) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission/notice"
 )
 
-// receiver is a web server that keeps the notices that it gets. It answers as it is told to.
+// receiver is a web server that keeps the notices that it gets. It answers with a chosen status.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -101,7 +101,7 @@ func told(b *bench, id, key string) {
 	}
 }
 
-// TestNotices: what happens while the service or the receiver is away is told later, and once.
+// TestNotices: what happens while the service or the receiver is away is sent later, and once.
 func TestNotices(t *testing.T) {
 	b, r := newBench(t), newReceiver(t)
 	b.notify = settings.Notify{Secret: "s", Allow: []string{"127.0.0.1/32"}, Users: map[string]string{"ann": r.URL + "/own"}}
@@ -123,7 +123,7 @@ func TestNotices(t *testing.T) {
 	told(b, "second", "job/second/end/0")
 	told(b, "second", "job/second/end/1")
 
-	// What was told is not told again after another restart.
+	// A notice is not sent again after another restart.
 	stop()
 	stop = b.serve()
 	submitNotifying(b, "third", r.URL)

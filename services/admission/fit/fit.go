@@ -30,7 +30,7 @@ type Inventory struct {
 	Means Means
 }
 
-// Means are the ways in which people can be told about jobs, besides webhooks.
+// Means are the ways in which people can be notified, besides webhooks.
 type Means struct {
 	// Commands are the names of the operator's programs.
 	Commands []string

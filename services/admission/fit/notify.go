@@ -8,7 +8,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// notify checks who is to be told about the job.
+// notify checks who is to be notified about the job.
 func (c *checker) notify() {
 	if n := len(c.spec.Notify); n > MaxNotify {
 		c.refuse("OutOfRange", "notify", "", "want at most %d, found %d", MaxNotify, n)

@@ -1,4 +1,4 @@
-// Package notice decides what is told about a job, and to whom. It delivers nothing.
+// Package notice decides who is notified of what about a job. It delivers nothing.
 package notice
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Notice is something to tell somebody about a job.
+// Notice is a message about a job to one recipient.
 type Notice struct {
 	// Key is the same whenever the notice is sent: who gets it twice can tell.
 	Key    string           `json:"key"`
@@ -29,7 +29,7 @@ type Notice struct {
 	To train.NotifySpec `json:"-"`
 }
 
-// Facts are what is known of a job beside its record.
+// Facts complete the record of a job.
 type Facts struct {
 	// Silent is the reason of an attempt whose code has gone silent; nil if it has not.
 	Silent *train.Reason
@@ -37,7 +37,7 @@ type Facts struct {
 	Own []train.NotifySpec
 }
 
-// Of returns all that is to be told about a job as it is now. What was told already is part of it.
+// Of returns all notices about a job as it is now, including those that were sent before.
 func Of(j train.Job, f Facts, now time.Time) []Notice {
 	targets := append(j.Spec.Notify[:len(j.Spec.Notify):len(j.Spec.Notify)], f.Own...)
 	if len(targets) == 0 || j.State == train.StateRejected || j.AdmittedAt.IsZero() {
@@ -57,8 +57,8 @@ func Of(j train.Job, f Facts, now time.Time) []Notice {
 	return all
 }
 
-// happened lists what there is to tell, without targets. Whatever a process missed is in the record: the count of
-// preemptions and the state stay.
+// happened lists what happened to a job, as notices without recipients. Whatever a process missed is in the record: the
+// count of preemptions and the state stay.
 func happened(j train.Job, f Facts, now time.Time) []Notice {
 	base := Notice{
 		Job: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: cmp.Or(j.Message, "job "+string(j.ID)+" "+string(j.State)),

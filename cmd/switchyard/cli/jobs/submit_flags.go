@@ -84,7 +84,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
-	fs.StringArrayVar(&f.notify, "notify", nil, "who is told: a URL, mailto:ADDRESS or command:NAME (repeatable)")
+	fs.StringArrayVar(&f.notify, "notify", nil, "recipient of notices: a URL, mailto:ADDRESS or command:NAME (repeatable)")
 	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
@@ -174,7 +174,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		spec.Notify = append(spec.Notify, n)
 	}
 	if len(f.notifyOn) > 0 && len(f.notify) == 0 {
-		return fmt.Errorf("--notify-on %s: want --notify, which says who is told", strings.Join(f.notifyOn, ","))
+		return fmt.Errorf("--notify-on %s: want --notify, which names a recipient", strings.Join(f.notifyOn, ","))
 	}
 	if fs.Changed("port") {
 		ports, err := ParsePorts(f.ports)
