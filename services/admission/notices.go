@@ -118,10 +118,22 @@ func (n *notices) run(ctx context.Context) error {
 
 // pass sends all that is due, and returns when to look again.
 func (n *notices) pass(ctx context.Context, now time.Time) time.Duration {
-	again := noticeInterval
+	due, again := n.due(ctx, now)
+	results := make(chan result, len(due))
 	sending := pool.New().WithMaxGoroutines(noticesAtOnce)
-	results := make(chan result, noticesAtOnce)
-	var due []notice.Notice
+	for _, what := range due {
+		sending.Go(func() { results <- result{what, n.sender.Send(ctx, what)} })
+	}
+	for range due {
+		again = min(again, n.note(ctx, <-results, now))
+	}
+	sending.Wait()
+	return again
+}
+
+// due returns the notices to send now, and when to look again.
+func (n *notices) due(ctx context.Context, now time.Time) (due []notice.Notice, again time.Duration) {
+	again = noticeInterval
 	for _, j := range n.known(ctx) {
 		facts := notice.Facts{Silent: n.silent(ctx, j, now)}
 		if own, is := n.users[j.Spec.User]; is {
@@ -129,32 +141,22 @@ func (n *notices) pass(ctx context.Context, now time.Time) time.Duration {
 		}
 		open := 0
 		for _, what := range notice.Of(j, facts, now) {
-			if !n.done[j.ID][what.Key].IsZero() || now.Sub(what.At) > noticeKept && n.failed[what.Key].tries == 0 {
+			failed := n.failed[what.Key]
+			if !n.done[j.ID][what.Key].IsZero() || now.Sub(what.At) > noticeKept && failed.tries == 0 {
 				continue
 			}
 			open++
-			if wait := n.failed[what.Key].next.Sub(now); wait > 0 {
+			if wait := failed.next.Sub(now); wait > 0 {
 				again = min(again, wait)
-				continue
+			} else {
+				due = append(due, what)
 			}
-			due = append(due, what)
 		}
 		if open == 0 && j.State.Terminal() {
 			n.settle(j)
 		}
 	}
-	var receiving pool.Pool
-	receiving.Go(func() {
-		for range due {
-			again = min(again, n.note(ctx, <-results, now))
-		}
-	})
-	for _, what := range due {
-		sending.Go(func() { results <- result{what, n.sender.Send(ctx, what)} })
-	}
-	sending.Wait()
-	receiving.Wait()
-	return again
+	return due, again
 }
 
 // result is how the delivery of a notice ended.

@@ -307,8 +307,14 @@ func TestRefusals(t *testing.T) {
 		}},
 		{"people to tell", spec(func(s *train.Spec) {
 			s.Notify = []train.NotifySpec{
-				{On: []train.NoticeKind{"fail"}, Webhook: "https://x/y"}, {}, {Webhook: "https://x", Mail: "a@b"}, {Webhook: "ftp://x"}, {Webhook: "http://ann:pw@x"},
-				{Mail: "a@b\r\nBcc: c@d"}, {Mail: "ann@lab.example"}, {Command: "rm"},
+				{On: []train.NoticeKind{"fail"}, Webhook: "https://x/y"},
+				{},
+				{Webhook: "https://x", Mail: "a@b"},
+				{Webhook: "ftp://x"},
+				{Webhook: "http://ann:pw@x"},
+				{Mail: "a@b\r\nBcc: c@d"},
+				{Mail: "ann@lab.example"},
+				{Command: "rm"},
 			}
 		}), []string{
 			`UnknownValue notify[0].on[0]: want ended, failed, silent, preempted or late, found "fail" (did you mean failed?)`,

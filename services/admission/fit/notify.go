@@ -38,20 +38,13 @@ func (c *checker) recipient(field string, n train.NotifySpec) {
 	switch {
 	case given != 1:
 		c.refuse("Contradiction", field, `e.g. {"on": ["failed"], "webhook": "https://example.com/hook"}`, "want one of webhook, mail and command, found %d", given)
-	case n.Webhook != "":
-		_, rest, _ := strings.Cut(n.Webhook, "://")
-		if _, ok := train.ParseNotify(n.Webhook); !ok || n.Webhook == rest || rest == "" || !printable(n.Webhook) || strings.ContainsAny(n.Webhook, " @") || len(n.Webhook) > maxTarget {
-			c.refuse("InvalidTarget", field+".webhook", "", "want a URL of http or https without user and password, found %s", quote(n.Webhook))
-		}
-	case n.Mail != "":
-		name, host, _ := strings.Cut(n.Mail, "@")
-		switch {
-		case name == "" || host == "" || !printable(n.Mail) || strings.ContainsAny(host, "@") || strings.ContainsAny(n.Mail, " <>,;") || len(n.Mail) > maxTarget:
-			c.refuse("InvalidTarget", field+".mail", "", "want one address such as ann@example.com, found %s", quote(n.Mail))
-		case !c.where.Means.Mail:
-			c.refuse("NotSupported", field+".mail", "ask the operator for admission.notify_smtp, or give a webhook", "no mail is sent here")
-		}
-	case !slices.Contains(c.where.Means.Commands, n.Command):
+	case n.Webhook != "" && !isURL(n.Webhook):
+		c.refuse("InvalidTarget", field+".webhook", "", "want a URL of http or https without user and password, found %s", quote(n.Webhook))
+	case n.Mail != "" && !isAddress(n.Mail):
+		c.refuse("InvalidTarget", field+".mail", "", "want one address such as ann@example.com, found %s", quote(n.Mail))
+	case n.Mail != "" && !c.where.Means.Mail:
+		c.refuse("NotSupported", field+".mail", "ask the operator for admission.notify_smtp, or give a webhook", "no mail is sent here")
+	case n.Command != "" && !slices.Contains(c.where.Means.Commands, n.Command):
 		c.refuse("NoSuchCommand", field+".command", "ask the operator for an entry in admission.notify_commands", "want one of the commands [%s], found %s",
 			strings.Join(c.where.Means.Commands, ", "), quote(n.Command))
 	}
@@ -59,3 +52,14 @@ func (c *checker) recipient(field string, n train.NotifySpec) {
 
 // maxTarget is the longest URL or address.
 const maxTarget = 1024
+
+func isURL(s string) bool {
+	_, host, _ := strings.Cut(s, "://")
+	_, ok := train.ParseNotify(s)
+	return ok && host != "" && !strings.HasPrefix(s, "mailto:") && !strings.HasPrefix(s, "command:") && !strings.ContainsAny(s, " @") && printable(s) && len(s) <= maxTarget
+}
+
+func isAddress(s string) bool {
+	name, host, _ := strings.Cut(s, "@")
+	return name != "" && host != "" && !strings.Contains(host, "@") && !strings.ContainsAny(s, " <>,;") && printable(s) && len(s) <= maxTarget
+}

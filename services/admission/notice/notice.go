@@ -4,6 +4,7 @@ package notice
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -39,7 +40,7 @@ type Facts struct {
 
 // Of returns all notices about a job as it is now, including those that were sent before.
 func Of(j train.Job, f Facts, now time.Time) []Notice {
-	targets := append(j.Spec.Notify[:len(j.Spec.Notify):len(j.Spec.Notify)], f.Own...)
+	targets := append(slices.Clip(j.Spec.Notify), f.Own...)
 	if len(targets) == 0 || j.State == train.StateRejected || j.AdmittedAt.IsZero() {
 		return nil
 	}

@@ -87,9 +87,15 @@ func (s *Sender) text(n notice.Notice, to string) ([]byte, error) {
 	id := sha256.Sum256([]byte(n.Key))
 	var b bytes.Buffer
 	for _, h := range [][2]string{
-		{"From", s.config.From}, {"To", to}, {"Subject", mime.QEncoding.Encode("utf-8", n.Subject())}, {"Date", n.At.Format(time.RFC1123Z)},
-		{"Message-ID", "<" + hex.EncodeToString(id[:12]) + "@switchyard>"}, {"Auto-Submitted", "auto-generated"}, {"MIME-Version", "1.0"},
-		{"Content-Type", "text/plain; charset=utf-8"}, {"Content-Transfer-Encoding", "quoted-printable"},
+		{"From", s.config.From},
+		{"To", to},
+		{"Subject", mime.QEncoding.Encode("utf-8", n.Subject())},
+		{"Date", n.At.Format(time.RFC1123Z)},
+		{"Message-ID", "<" + hex.EncodeToString(id[:12]) + "@switchyard>"},
+		{"Auto-Submitted", "auto-generated"},
+		{"MIME-Version", "1.0"},
+		{"Content-Type", "text/plain; charset=utf-8"},
+		{"Content-Transfer-Encoding", "quoted-printable"},
 	} {
 		fmt.Fprintf(&b, "%s: %s\r\n", h[0], h[1])
 	}

@@ -163,6 +163,21 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 		spec.Env[name] = value
 	}
+	if fs.Changed("port") {
+		ports, err := ParsePorts(f.ports)
+		if err != nil {
+			return fmt.Errorf("--port %q: %w", f.ports, err)
+		}
+		spec.Ports = ports
+	}
+	return f.applyNotify(spec)
+}
+
+// applyNotify adds the recipients of notices.
+func (f *submitFlags) applyNotify(spec *train.Spec) error {
+	if len(f.notifyOn) > 0 && len(f.notify) == 0 {
+		return fmt.Errorf("--notify-on %s: want --notify, which names a recipient", strings.Join(f.notifyOn, ","))
+	}
 	for _, target := range f.notify {
 		n, ok := train.ParseNotify(target)
 		if !ok {
@@ -172,16 +187,6 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 			n.On = append(n.On, train.NoticeKind(on))
 		}
 		spec.Notify = append(spec.Notify, n)
-	}
-	if len(f.notifyOn) > 0 && len(f.notify) == 0 {
-		return fmt.Errorf("--notify-on %s: want --notify, which names a recipient", strings.Join(f.notifyOn, ","))
-	}
-	if fs.Changed("port") {
-		ports, err := ParsePorts(f.ports)
-		if err != nil {
-			return fmt.Errorf("--port %q: %w", f.ports, err)
-		}
-		spec.Ports = ports
 	}
 	return nil
 }
