@@ -47,6 +47,14 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 	}
 }
 
+func TestSecondNamesMeanTheSame(t *testing.T) {
+	first, _ := DecodeJobFile([]byte(`{"max_epochs":3,"estimated_hours":2.5,"estimated_memory_mib":100,"script_path":"a.py","ports":[{"node_port":1,"container_port":2}]}`))
+	second, problems := DecodeJobFile([]byte(`{"epochs":3,"hours":2.5,"memory_mib":100,"script":"a.py","port":[{"node_port":1,"container_port":2}]}`))
+	if diff := cmp.Diff(first, second); diff != "" || len(problems) > 0 || first.MaxEpochs != 3 {
+		t.Error(diff, problems)
+	}
+}
+
 func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
 	cases := []struct {
@@ -59,6 +67,8 @@ func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 		{"whole numbers in other spellings", `{"batch_size":8.0,"training_set_size":6e4}`, nil},
 		{"unknown key with a near miss", `{"batchsize":1}`, []string{"UnknownField batchsize: no such field (did you mean batch_size?)"}},
 		{"other case", `{"Batch_Size":1}`, []string{"UnknownField Batch_Size: no such field (did you mean batch_size?)"}},
+		{"second names", `{"epochs":3,"hours":2.5,"memory_mib":100,"script":"a.py","port":[{"node_port":1,"container_port":2}]}`, nil},
+		{"both names", `{"max_epochs":3,"epochs":4}`, []string{`DuplicateField epochs: given twice: as "max_epochs" and as "epochs" (keep max_epochs)`}},
 		{"another tool's name", `{"est_nhours":2,"is_single_gpu":true}`, []string{
 			"UnknownField est_nhours: no such field (did you mean estimated_hours?)", "UnknownField is_single_gpu: no such field (did you mean single_device?)",
 		}},

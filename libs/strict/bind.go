@@ -141,6 +141,8 @@ func (r *Reader) bindStruct(n *Node, target reflect.Value) {
 		r.push(e.Key, -1)
 		switch m := r.find(known, e.Key); {
 		case r.given(n, twice, i):
+		case m != nil && m.key != e.Key && n.has(m.key):
+			r.here(e.Position, CodeDuplicate, "keep "+m.key, "given twice: as %.80q and as %.80q", m.key, e.Key)
 		case m != nil:
 			r.bind(&e.Value, m.value)
 		case !r.options.Tolerant:
@@ -156,8 +158,12 @@ func (r *Reader) bindStruct(n *Node, target reflect.Value) {
 
 // find returns the field of a key, or nil.
 func (r *Reader) find(known []member, key string) *member {
-	for i := range known {
-		if known[i].key == key {
+	names := []string{key, ""}
+	if r.options.SecondNames != nil {
+		names[1] = r.options.SecondNames(key)
+	}
+	for _, name := range names {
+		if i := slices.IndexFunc(known, func(m member) bool { return m.key == name }); i >= 0 {
 			return &known[i]
 		}
 	}
@@ -167,6 +173,11 @@ func (r *Reader) find(known []member, key string) *member {
 		}
 	}
 	return nil
+}
+
+// has reports whether an object has a key.
+func (n *Node) has(key string) bool {
+	return slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.Key == key })
 }
 
 // unknown reports a key that is not among names.

@@ -21,7 +21,8 @@ func TestConversions(t *testing.T) {
 
 func TestEnergyReadsWell(t *testing.T) {
 	for e, want := range map[unit.Energy]string{
-		0: "0.0 J", 1500 * unit.Millijoule: "1.5 J", 12_345 * unit.Joule: "12.3 kJ", 2 * unit.KilowattHour: "2 kWh", -3 * unit.Joule: "-3.0 J",
+		0: "0 J", 7: "7.00 uJ", 535 * unit.Microjoule: "535 uJ", 9_040 * unit.Microjoule: "9.04 mJ", 1500 * unit.Millijoule: "1.50 J", 85_612 * unit.Millijoule: "85.6 J", 3599 * unit.Joule: "3599 J",
+		12_345 * unit.Joule: "3.43 Wh", 999 * unit.WattHour: "999 Wh", 2 * unit.KilowattHour: "2.00 kWh", 1500 * unit.KilowattHour: "1.50 MWh", -3 * unit.Joule: "-3.00 J",
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("%d uJ reads %q, want %q", e, got, want)

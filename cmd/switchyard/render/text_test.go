@@ -27,10 +27,14 @@ func TestEscapeText(t *testing.T) {
 
 func TestEscapeLines(t *testing.T) {
 	for in, want := range map[string]string{
-		"a\n\tb\n":                       "a\n\tb\n",
-		"dos\r\n\r\nend":                 "dos\n\nend",
-		" 10%|#\r 20%|##\r\n":            " 10%|#\n 20%|##\n",
-		"\r 10%|#\r 20%|##":              " 10%|#\n 20%|##",
+		"a\n\tb\n":       "a\n\tb\n",
+		"dos\r\n\r\nend": "dos\n\nend",
+		// A progress bar is the line that it last was, as on a terminal.
+		" 10%|#\r 20%|##\r\n":            " 20%|##\n",
+		"\r 10%|#\r 20%|##":              " 20%|##",
+		"\x1b[1;32mok\x1b[0m \x1b[2mx":   "ok x",
+		"\x1b[31":                        `\x1b[31`,
+		"\x1b[\x1b[mm":                   `\x1b[m`,
 		"last\r":                         "last",
 		"\x1b]0;title\x07x\x1b[2J":       `\x1b]0;title\x07x\x1b[2J`,
 		"cut \xe6\x97":                   `cut \xe6\x97`,

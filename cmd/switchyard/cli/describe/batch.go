@@ -68,7 +68,7 @@ func (p *page) batchChoice(d description) {
 		return
 	}
 	r := a.BatchChoice.Reason
-	p.field("batch", "%s in plan %d: %s - %s", steps, d.Plan.Generation, render.EscapeText(r.Code), render.EscapeText(r.String()))
+	p.field("batch", "%s in plan %d: %s", steps, d.Plan.Generation, because(r))
 	if len(a.BatchChoice.Options) < 2 {
 		return
 	}

@@ -38,7 +38,7 @@ func TestDescribeSaysWhyABatchWasChosen(t *testing.T) {
 	}
 	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: spec}, Plan: &planView{Generation: 7, Policy: "switchyard", Allocation: &a}}
 	text := strings.Join(strings.Fields(describeText(d, clitest.Noon)), " ")
-	want := "batch steps of 76 in plan 7: MostProgress - predicted to make the most STEP PASSES TIME EFFICIENCY PROGRESS/S 64 1 x 64 2.5 s 100 % 10 76 1 x 76 3.5 s 95 % 10.3 chosen"
+	want := "batch steps of 76 in plan 7: predicted to make the most [MostProgress] STEP PASSES TIME EFFICIENCY PROGRESS/S 64 1 x 64 2.5 s 100 % 10 76 1 x 76 3.5 s 95 % 10.3 chosen"
 	if !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)
 	}

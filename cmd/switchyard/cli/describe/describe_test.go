@@ -128,8 +128,8 @@ func TestDescribeTellsWhatEnergyBought(t *testing.T) {
 	}}
 	text := describeText(description{Job: job, Account: &account, Course: &course}, clitest.Noon)
 	for _, want := range []string{
-		"cpu 100.0 J, gpu 700.0 J (measured 90 % of the time)", "100.0 J for devices", "50.0 J split without", "30.0 J of lost work (failed)", "200.0 J\n", "0.04 J\n",
-		"2000.0 J in total", "600.0 J to 1.2, the lowest so far, in epoch 3", "400.0 J to 0.7, the highest so far, in epoch 2",
+		"cpu 100 J, gpu 700 J (known for 90 % of the time)", "100 J for devices", "50.0 J split without", "30.0 J of work that was lost (failed)", "200 J\n", "40.0 mJ\n",
+		"2000 J in total", "600 J to 1.2, the lowest so far, in epoch 3", "400 J to 0.7, the highest so far, in epoch 2",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -47,7 +47,7 @@ func describeText(d description, now time.Time) string {
 	fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	if d.Silent != nil {
-		p.field("Why:", "%s - %s", d.Silent.Code, render.EscapeText(d.Silent.String()))
+		p.field("Why:", "%s", because(*d.Silent))
 	}
 	p.plan(d, now)
 	p.batchChoice(d)
@@ -99,7 +99,7 @@ func (p *page) standing(j train.Job, now time.Time) {
 		if i == 0 {
 			label = "Why:"
 		}
-		p.field(label, "%s - %s", render.Dash(render.EscapeText(r.Code)), render.EscapeText(r.String()))
+		p.field(label, "%s", because(r))
 	}
 }
 
@@ -111,7 +111,7 @@ func (p *page) plan(d description, now time.Time) {
 	if a := d.Plan.Allocation; a != nil {
 		p.field("plan", "%s, %s", spread(a.Places(), "on"), by)
 		if a.Reason.Code != "" {
-			p.field("", "%s - %s", render.EscapeText(a.Reason.Code), render.EscapeText(a.Reason.String()))
+			p.field("", "%s", because(a.Reason))
 		}
 	}
 	if w := d.Plan.Waiting; w != nil {
@@ -143,8 +143,7 @@ func (p *page) course(d description, now time.Time) {
 		p.field("progress", "%s %d of %d epochs", render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, width), j.EpochsDone, j.Spec.MaxEpochs)
 	}
 	if j.Attempt > 0 {
-		p.field("ran", "%s in %s: %s, %s, %s", render.Duration(d.RunSeconds), render.Plural(j.Attempt, "attempt"), render.Plural(j.Rescales, "rescale"),
-			render.Plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries")+retried(j))
+		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
 	}
 	if a := d.Attempt; a != nil && !j.State.Terminal() {
 		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
@@ -160,6 +159,34 @@ func (p *page) course(d description, now time.Time) {
 		}
 	}
 	p.checkpoint(d, now)
+}
+
+// interruptions counts why a job has run in several attempts.
+func interruptions(j train.Job) string {
+	var all []string
+	for _, c := range []struct {
+		times     int
+		one, many string
+	}{{j.Rescales, "rescale", "rescales"}, {j.Preemptions, "preemption", "preemptions"}, {j.Recoveries, "restart after a crash", "restarts after a crash"}, {j.Retries, "retry", "retries"}} {
+		if c.times > 0 {
+			all = append(all, counted(c.times, c.one, c.many))
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return fmt.Sprintf(" in %s: %s", render.Plural(j.Attempt, "attempt"), strings.Join(all, ", "))
+	case j.Attempt > 1:
+		return fmt.Sprintf(" in %s", render.Plural(j.Attempt, "attempt"))
+	}
+	return " without interruption"
+}
+
+// because says why in words, with the code for programs behind.
+func because(r train.Reason) string {
+	if r.Code == "" {
+		return render.EscapeText(r.String())
+	}
+	return fmt.Sprintf("%s [%s]", render.EscapeText(r.String()), render.EscapeText(r.Code))
 }
 
 // checkpoint says from what the job would go on, and when it saves next.
@@ -217,13 +244,6 @@ func enforced(a attemptView) string {
 	return "none: nothing enforces its part"
 }
 
-func retried(j train.Job) string {
-	if j.Retries == 0 {
-		return ""
-	}
-	return ", " + counted(j.Retries, "retry", "retries")
-}
-
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -265,11 +285,7 @@ func (p *page) finish(d description, now time.Time) {
 		if off < 0 {
 			word = "earlier"
 		}
-		line := fmt.Sprintf("at %s, %s %s than first predicted (%s)", render.Clock(j.FinishedAt, now), render.Duration(max(off, -off)), word, render.Clock(j.FirstPredictedFinish, now))
-		if whole := j.FinishedAt.Sub(j.StartedAt).Seconds(); whole > 0 && !j.StartedAt.IsZero() {
-			line += fmt.Sprintf(", %+.0f %% of the time since its start", 100*off/whole)
-		}
-		p.field("finish", "%s", line)
+		p.field("finish", "%s %s than first predicted", render.Duration(max(off, -off)), word)
 	case j.State.Terminal() || d.Plan == nil:
 	default:
 		p.predicted("start", d.Plan.Predicted.Start, time.Time{}, now)
@@ -393,14 +409,16 @@ func (p *page) spec(s train.Spec) {
 	if len(s.Ports) > 0 {
 		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
 	}
-	line := fmt.Sprintf("%d, at most %s in a row after losses", *s.Priority, render.Plural(*s.MaxRestarts, "restart"))
-	if s.Retries != nil {
-		line += fmt.Sprintf(", %s after failures", counted(*s.Retries, "retry", "retries"))
-	}
+	line := fmt.Sprint(*s.Priority)
 	if s.EstimatedHours > 0 {
-		line += fmt.Sprintf(", estimated at %s", render.Duration(s.EstimatedHours*3600))
+		line += fmt.Sprintf(", estimated to take %s", render.Duration(s.EstimatedHours*3600))
 	}
 	p.field("  priority", "%s", line)
+	line = fmt.Sprintf("at most %d in a row after crashes of its node or processes", *s.MaxRestarts)
+	if s.Retries != nil {
+		line += fmt.Sprintf(", %d after a status other than 0", *s.Retries)
+	}
+	p.field("  restarts", "%s", line)
 }
 
 // folders prints the job's folders, and the names by which the job sees them.

@@ -68,7 +68,7 @@ func (p *page) tuning(v *TuningView) {
 	p.field("micro-batch", "%s", line)
 	why := "being tuned"
 	if v.Settled.Code != "" {
-		why = fmt.Sprintf("%s - %s", render.EscapeText(v.Settled.Code), render.EscapeText(v.Settled.String()))
+		why = because(v.Settled)
 	}
 	p.field("", "%s (generation %d, %s)", why, v.Generation, render.Plural(v.Trials, "trial"))
 }

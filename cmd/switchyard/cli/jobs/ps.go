@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 )
 
 // PsOptions narrow the list of jobs.
@@ -26,6 +27,8 @@ type PsOptions struct {
 	AllUsers bool
 	states   []string
 	Newest   int
+	// rejected and trials list those, too.
+	rejected, trials bool
 }
 
 // FinishedShown is the number of finished jobs that are listed without -n.
@@ -37,8 +40,9 @@ func psCommand(a *console.Console) *cobra.Command {
 		Use:     "ps",
 		Aliases: []string{"list"},
 		Short:   "List jobs, the newest first",
-		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones. ETA is the predicted time to the end or, for a waiting job, to its
-start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
+		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones, without rejected submissions and the trials of experiments. AGE is the time since the
+submission, RAN the time on devices. ETA is the predicted time to the end or, for a waiting job, to its start; eight of ten times it lies in the interval. An ENERGY with ~ is
+modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
 		Example: `  switchyard ps -A
   switchyard ps --state running,queued
   switchyard ps -n 100 -o json`,
@@ -53,6 +57,8 @@ start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled,
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.AllUsers, "all", "A", false, "the jobs of all users")
 	fs.StringSliceVar(&o.states, "state", nil, "only jobs in these states (repeatable, or joined by commas)")
+	fs.BoolVar(&o.rejected, "rejected", false, "also submissions that were rejected")
+	fs.BoolVar(&o.trials, "trials", false, "also the trials of experiments")
 	fs.IntVarP(&o.Newest, "newest", "n", 0, fmt.Sprintf("the newest N jobs in any state (default: all active jobs and the newest %d finished ones)", FinishedShown))
 	return cmd
 }
@@ -101,7 +107,12 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 	if err != nil {
 		return err
 	}
-	shown, left := o.Choose(jobs, console.CurrentUser())
+	jobs, left, err := o.relevant(ctx, b, jobs)
+	if err != nil {
+		return err
+	}
+	shown, older := o.Choose(jobs, console.CurrentUser())
+	left.Older, left.Others, left.otherStates = older.Older, older.Others, older.otherStates
 	rows := make([]PsRow, 0, len(shown))
 	for _, j := range shown {
 		r := newPSRow(j, accounts[j.ID], plan, now)
@@ -118,13 +129,13 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 	if len(rows) == 0 {
 		return nil
 	}
-	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tENERGY", tuned(rows)
+	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY", tuned(rows)
 	if tuned {
 		header += "\tBATCH"
 	}
 	return a.Table(header, func(w io.Writer) {
 		for _, r := range rows {
-			line := r.line()
+			line := r.line(now)
 			if tuned {
 				line += "\t" + r.Tuning.Batch()
 			}
@@ -149,8 +160,35 @@ func silentJobs(ctx context.Context, b *bus.Bus, now time.Time) (map[train.JobID
 	return silent, err
 }
 
+// relevant leaves out what a person has seen elsewhere: submissions whose rejection was the answer of submit, and the
+// trials of experiments.
+func (o PsOptions) relevant(ctx context.Context, b *bus.Bus, jobs []train.Job) ([]train.Job, unseen, error) {
+	var left unseen
+	experiments := map[string]bool{}
+	kept := jobs[:0:0]
+	for _, j := range jobs {
+		experiment, _, ofExperiment := conduct.SplitJobID(string(j.ID))
+		if _, asked := experiments[experiment]; ofExperiment && !asked && !o.trials {
+			_, found, err := console.GetIfThere(ctx, b, contract.Experiments, experiment)
+			if err != nil {
+				return nil, left, err
+			}
+			experiments[experiment] = found
+		}
+		switch {
+		case j.State == train.StateRejected && !o.rejected && !slices.Contains(o.states, string(train.StateRejected)):
+			left.rejected++
+		case ofExperiment && experiments[experiment]:
+			left.trials++
+		default:
+			kept = append(kept, j)
+		}
+	}
+	return kept, left, nil
+}
+
 // unseen counts the jobs that are not listed.
-type unseen struct{ Older, Others, otherStates int }
+type unseen struct{ Older, Others, otherStates, rejected, trials int }
 
 // Choose picks and orders the jobs to list.
 func (o PsOptions) Choose(jobs []train.Job, me string) ([]train.Job, unseen) {
@@ -187,6 +225,12 @@ func (l unseen) tell(w io.Writer, shown int) {
 	if l.Older > 0 {
 		fmt.Fprintf(w, "%s not shown (-n %d shows all)\n", render.Plural(l.Older, "older job"), shown+l.Older)
 	}
+	if l.rejected > 0 {
+		fmt.Fprintf(w, "%s not shown (--rejected shows them)\n", render.Plural(l.rejected, "rejected submission"))
+	}
+	if l.trials > 0 {
+		fmt.Fprintf(w, "%s not shown (--trials shows them)\n", render.Plural(l.trials, "trial"))
+	}
 	if shown > 0 {
 		return
 	}
@@ -195,6 +239,7 @@ func (l unseen) tell(w io.Writer, shown int) {
 		fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.otherStates, "job"))
 	case l.Others > 0:
 		fmt.Fprintf(w, "no job of yours; %s of other users (-A shows them)\n", render.Plural(l.Others, "job"))
+	case l.rejected+l.trials > 0:
 	default:
 		fmt.Fprintln(w, "no jobs yet: `switchyard submit --help` shows how to submit one, `switchyard demo` shows some")
 	}
@@ -259,12 +304,27 @@ func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time
 	return r
 }
 
-func (r PsRow) line() string {
+func (r PsRow) line(now time.Time) string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
 	return strings.Join([]string{
 		string(r.ID), render.Cell(r.Name, nameWidth), render.Cell(r.User, userWidth), string(r.State), render.Cell(r.Reason, reasonWidth), r.devices(), r.epochs(), r.progress(),
-		r.eta, render.EnergyOf(train.Account{Energy: r.Energy, Methods: r.EnergyMethods}),
+		r.eta, ran(r.RunSeconds), age(r.SubmittedAt, now), render.EnergyOf(train.Account{Energy: r.Energy, Methods: r.EnergyMethods}),
 	}, "\t")
+}
+
+// ran is the time on devices.
+func ran(seconds float64) string {
+	if seconds <= 0 {
+		return "-"
+	}
+	return render.Duration(seconds)
+}
+
+func age(submitted, now time.Time) string {
+	if submitted.IsZero() {
+		return "-"
+	}
+	return render.Duration(now.Sub(submitted).Seconds())
 }
 
 // devices counts the devices that the job holds or, if it waits, needs, and names their kind.
@@ -278,12 +338,17 @@ func (r PsRow) devices() string {
 	return strings.TrimSpace(fmt.Sprintf("0/%d %s", r.MinDevices, r.Device))
 }
 
-func (r PsRow) epochs() string { return render.Epochs(r.EpochsDone, r.MaxEpochs) }
+func (r PsRow) epochs() string {
+	if r.EpochsDone == 0 && r.State.Terminal() {
+		return "-"
+	}
+	return render.Epochs(r.EpochsDone, r.MaxEpochs)
+}
 
 func (r PsRow) progress() string {
 	const width = 5
 	switch {
-	case r.MaxEpochs <= 0 && r.State == train.StateSucceeded:
+	case r.EpochsDone == 0 && r.State == train.StateSucceeded: // its code reports no epochs
 		return render.ProgressBar(1, 1, width) + " 100%"
 	case r.MaxEpochs <= 0:
 		return "-"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -41,8 +42,19 @@ func TestPS(t *testing.T) {
 	}
 	out, stderr := s.Printed()
 	clitest.Golden(t, "ps.txt", out)
-	if stderr != "" {
+	// The rejected submission and the trials of an experiment are asked for.
+	if stderr != "1 rejected submission not shown (--rejected shows them)\n" {
 		t.Errorf("on stderr: %q", stderr)
+	}
+	clitest.Put(t, s.Bus, contract.Experiments, "digits", contract.ExperimentRecord{ID: "digits"})
+	for _, id := range []train.JobID{"digits-t1", "other-t1"} {
+		clitest.PutJob(t, s.Bus, train.Job{ID: id, State: train.StateSucceeded, SubmittedAt: clitest.Ago(24 * time.Hour)})
+	}
+	if _, out, stderr := s.Run("ps", "-A"); strings.Contains(out, "digits-t1") || !strings.Contains(out, "other-t1") || !strings.Contains(stderr, "1 trial not shown") {
+		t.Errorf("%s%s", out, stderr)
+	}
+	if _, out, stderr := s.Run("ps", "-A", "--trials", "--rejected"); !strings.Contains(out, "digits-t1") || !strings.Contains(out, "huge") || stderr != "" {
+		t.Errorf("%s%s", out, stderr)
 	}
 	if err := Ps(t.Context(), s.Console, s.Bus, PsOptions{AllUsers: true, Newest: 2, states: []string{"queued", "running", "failed"}}, clitest.Noon); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func submitCommand(a *console.Console) *cobra.Command {
 		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
 the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --print-event shows the message instead, for any other NATS client.`,
 		Example: `  switchyard submit job.yaml
-  switchyard submit --epochs 10 -- python3 train.py --lr 0.1
+  switchyard submit --max-epochs 10 -- python3 train.py --lr 0.1
   switchyard submit job.json --priority 80 --print-event`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := readSpec(a, cmd, args, f)

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -38,11 +40,12 @@ type submitFlags struct {
 
 func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	s := &f.spec
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(flagOf(name)) })
 	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
 	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
 	fs.StringVar(&s.Name, "name", "", "name of the job")
 	fs.StringVar(&s.Family, "family", "", "training that the job is a variant of: jobs of a family predict each other (default: same code, image and data)")
-	fs.StringVar(&s.ScriptPath, "script", "", "Python script to run, as the job sees it")
+	fs.StringVar(&s.ScriptPath, "script-path", "", "Python script to run, as the job sees it")
 	fs.StringVar(&s.Image, "image", "", "container image to run in")
 	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
 	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
@@ -58,16 +61,16 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.adaptive.MaxPerDevice, "adaptive-batch-per-device", 0, "most samples per device and pass for --adaptive-batch (default: --batch-size)")
 	fs.StringVar(&f.rate, "learning-rate", "", "how the learning rate follows --adaptive-batch: adascale (default), sqrt, linear or none")
 	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
-	fs.IntVar(&s.MaxEpochs, "epochs", 0, "epochs to train")
+	fs.IntVar(&s.MaxEpochs, "max-epochs", 0, "epochs to train")
 	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
-	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --memory-mib")
+	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --estimated-memory-mib")
 	fs.BoolVar(&s.TuneEffectiveBatch, "tune-effective-batch", false, "also let the batch of a step grow while the job shares its device")
 	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
-	fs.Int64Var(&s.EstimatedMemoryMiB, "memory-mib", 0, "estimated device memory, MiB per device")
+	fs.Int64Var(&s.EstimatedMemoryMiB, "estimated-memory-mib", 0, "estimated device memory, MiB per device")
 	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")
 	fs.Int64Var(&s.MainMemoryMiB, "main-memory-mib", 0, "main memory that each process may use, in MiB; not enforced without a container")
-	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
-	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
+	fs.Float64Var(&s.EstimatedHours, "estimated-hours", 0, "estimated duration in hours, greater than 1")
+	fs.StringVar(&f.ports, "ports", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
 	fs.IntVar(&s.Devices, "devices", 0, "number of devices, if it is fixed: --min-devices and --max-devices in one")
 	fs.StringVar(&f.device, "device", "", "kind of device: gpu or cpu (default: any)")
@@ -90,6 +93,12 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
 
+// flagOf returns the flag of a key of the job file, or of its second name.
+func flagOf(name string) string {
+	key := strings.ReplaceAll(name, "-", "_")
+	return strings.ReplaceAll(cmp.Or(event.SecondNames(key), key), "_", "-")
+}
+
 // apply sets the fields of spec whose flags are set. It makes folders absolute: the job does not start in this
 // process's folder.
 func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
@@ -100,7 +109,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	}
 	given("name", func() { spec.Name = f.spec.Name })
 	given("family", func() { spec.Family = f.spec.Family })
-	given("script", func() { spec.ScriptPath = f.spec.ScriptPath })
+	given("script-path", func() { spec.ScriptPath = f.spec.ScriptPath })
 	given("image", func() { spec.Image = f.spec.Image })
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
 	given("preempt", func() { spec.Preempt = f.spec.Preempt })
@@ -112,15 +121,15 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("adaptive-batch-per-device", func() { adaptiveOf(spec).MaxPerDevice = f.adaptive.MaxPerDevice })
 	given("learning-rate", func() { adaptiveOf(spec).LearningRate = train.LearningRateRule(f.rate) })
 	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
-	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
+	given("max-epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
 	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
 	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
 	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
 	given("disable-sharing", func() { spec.DisableSharing = f.spec.DisableSharing })
-	given("memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
+	given("estimated-memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
 	given("cores", func() { spec.Cores = f.spec.Cores })
 	given("main-memory-mib", func() { spec.MainMemoryMiB = f.spec.MainMemoryMiB })
-	given("hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
+	given("estimated-hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
 	given("priority", func() { spec.Priority = &f.priority })
 	given("devices", func() { spec.Devices, spec.MinDevices, spec.MaxDevices = f.spec.Devices, 0, 0 })
 	given("device", func() { spec.Device = train.DeviceKind(f.device) })
@@ -163,10 +172,10 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 		spec.Env[name] = value
 	}
-	if fs.Changed("port") {
+	if fs.Changed("ports") {
 		ports, err := ParsePorts(f.ports)
 		if err != nil {
-			return fmt.Errorf("--port %q: %w", f.ports, err)
+			return fmt.Errorf("--ports %q: %w", f.ports, err)
 		}
 		spec.Ports = ports
 	}
