@@ -129,7 +129,8 @@ type Spec struct {
 	// process that runs without a container.
 	Cores         int   `json:"cores,omitempty"`
 	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
-	// Ports are container ports to expose on the node.
+	// Ports are container ports to expose on the node. A process without an image listens on the node itself: both numbers
+	// must be equal then.
 	Ports []PortMapping `json:"ports,omitempty"`
 
 	// Priority from 0 to 100; higher goes first. Left out it is 50.

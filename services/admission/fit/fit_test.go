@@ -260,6 +260,11 @@ func TestRefusals(t *testing.T) {
 			"OutOfRange ports[1].container_port: want at most 65535, found 65536",
 			"Contradiction ports[2].node_port: port 30000 of the node is already used by ports[1]",
 		}},
+		{"ports of a process", spec(func(s *train.Spec) {
+			s.Ports = []train.PortMapping{{NodePort: 30000, ContainerPort: 30000}, {NodePort: 30001, ContainerPort: 6006}}
+		}), []string{
+			"NotSupported ports[1]: a process without an image listens on the node itself: port 30001 cannot lead to port 6006 (listen on port 30001 and give 30001 for both, or run it in an image)",
+		}},
 		{"fewer than least", spec(func(s *train.Spec) { s.MinDevices, s.MaxDevices = 2, 1 }), []string{"Contradiction min_devices: min_devices is 2, max_devices 1"}},
 		{"single device on two", spec(func(s *train.Spec) { s.SingleDevice, s.MinDevices = true, 2 }), []string{
 			"Contradiction min_devices: single_device is set, but min_devices is 2 (leave out single_device if the code can use several devices)",

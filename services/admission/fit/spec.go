@@ -445,5 +445,9 @@ func (c *checker) ports() {
 			continue
 		}
 		first[p.NodePort] = i
+		if c.spec.Image == "" && p.NodePort >= FirstNodePort && p.ContainerPort > 0 && p.ContainerPort <= 65535 && p.NodePort != p.ContainerPort {
+			c.refuse("NotSupported", field, fmt.Sprintf("listen on port %d and give %[1]d for both, or run it in an image", p.NodePort),
+				"a process without an image listens on the node itself: port %d cannot lead to port %d", p.NodePort, p.ContainerPort)
+		}
 	}
 }
