@@ -69,6 +69,20 @@ func reasons(r *strict.Reader) []train.Reason {
 	return list
 }
 
+// DecodeRequest reads the body of a fact of kind k that a person sends into what k.New makes, as strictly as
+// DecodeSubmission. Only a submission must have a body.
+func DecodeRequest(k Kind, data []byte) (any, []train.Reason) {
+	body := k.New()
+	if len(data) == 0 && k.Fact != FactSubmitted {
+		return body, nil
+	}
+	r := submissionReader()
+	if root, ok := r.JSON(data); ok {
+		r.Bind(root, "", body)
+	}
+	return body, reasons(r)
+}
+
 // DecodeBody reads the body of a fact of kind k between services into what k.New makes, ignoring unknown keys. Facts
 // that people may publish by hand may have no body.
 func DecodeBody(k Kind, data []byte) (any, error) {

@@ -83,6 +83,8 @@ type Spec struct {
 	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
 	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
+	// Progress says where the epochs, steps and losses of a program that does not call the job API can be read.
+	Progress *ProgressSpec `json:"progress,omitempty"`
 	// Preempt: signal lets the job leave its devices although its code calls nothing. The processes that catch SIGUSR1
 	// get it, and SIGTERM after the grace period; if none catches it, the job gets SIGTERM after its next checkpoint. By
 	// default, a job with a checkpoint pattern can be preempted so while one of its processes catches SIGUSR1.
@@ -173,6 +175,21 @@ type Spec struct {
 	Notify []NotifySpec `json:"notify,omitempty"`
 	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`
+}
+
+// ProgressSpec says where a program writes how far it is. Give one of Pattern, CSV and TensorBoard.
+type ProgressSpec struct {
+	// Pattern is a regular expression for lines of output. Its named groups are (?P<epoch>..), (?P<step>..), (?P<of>..),
+	// how many steps there are, and metrics such as (?P<loss>..).
+	Pattern string `json:"pattern,omitempty"`
+	// CSV is a pattern of CSV files with a header, such as lightning_logs/*/metrics.csv, below the working folder or the
+	// snapshots folder. Its columns are epoch, step, and metrics.
+	CSV string `json:"csv,omitempty"`
+	// TensorBoard is a folder of TensorBoard's event files. Their steps count as steps, their scalars are metrics.
+	TensorBoard string `json:"tensorboard,omitempty"`
+	// Names gives the program's own names for epoch, step and loss, such as loss: Loss/train, or epoch: step if the steps
+	// in TensorBoard count epochs. Usual names of a training loss need none.
+	Names map[string]string `json:"names,omitempty"`
 }
 
 // StopSpec is the condition under which a training loss counts as converged. The job is then asked to stop and has

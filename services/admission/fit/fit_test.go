@@ -139,6 +139,19 @@ func TestRefusals(t *testing.T) {
 		}, []string{
 			"NotSupported checkpoint: all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files (let the code report its checkpoints to the job API)",
 		}},
+		{"progress in lines", spec(func(s *train.Spec) { s.Progress = &train.ProgressSpec{Pattern: `epoch (?P<epoch>\d+)`} }), nil},
+		{"progress in files", spec(func(s *train.Spec) {
+			s.Progress = &train.ProgressSpec{CSV: "logs/*/metrics.csv", Names: map[string]string{"loss": "train"}}
+		}), nil},
+		{"progress in two places", spec(func(s *train.Spec) {
+			s.Progress = &train.ProgressSpec{CSV: "a.csv", TensorBoard: "runs", Names: map[string]string{"lr": "x"}}
+		}), []string{
+			"Contradiction progress: want one of pattern, csv and tensorboard, found 2 (e.g. progress: {csv: metrics.csv})",
+			`UnknownName progress.names: want names for epoch, step, of or loss, found "lr"`,
+		}},
+		{"progress that says nothing", spec(func(s *train.Spec) { s.Progress = &train.ProgressSpec{Pattern: `loss (.*)`} }), []string{
+			`InvalidPattern progress.pattern: want a regular expression with a group named epoch or step, at most 1024 bytes: "loss (.*)" has neither a group (?P<epoch>..) nor a group (?P<step>..) (e.g. 'epoch (?P<epoch>\d+): loss (?P<loss>\S+)')`,
+		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},

@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -10,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -88,22 +91,60 @@ func (c *checker) leaving() {
 		c.refuse("NotSupported", "preempt", "let the code call the job API, or run it without image", "the processes in a container get no signal from here")
 	}
 	if c.spec.Checkpoint != "" {
-		c.checkpoint(c.spec.Checkpoint)
+		c.files("checkpoint", c.spec.Checkpoint, "let the code report its checkpoints to the job API")
+	}
+	c.progress()
+}
+
+// progress checks where the progress of a program is read.
+func (c *checker) progress() {
+	p := c.spec.Progress
+	if p == nil {
+		return
+	}
+	ways := slices.DeleteFunc([]string{p.Pattern, p.CSV, p.TensorBoard}, func(way string) bool { return way == "" })
+	switch _, err := progress.ParsePattern(p.Pattern); {
+	case len(ways) != 1:
+		c.refuse("Contradiction", "progress", "e.g. progress: {csv: metrics.csv}", "want one of pattern, csv and tensorboard, found %d", len(ways))
+	case p.Pattern != "" && (err != nil || len(p.Pattern) > maxPattern):
+		c.refuse("InvalidPattern", "progress.pattern", `e.g. 'epoch (?P<epoch>\d+): loss (?P<loss>\S+)'`,
+			"want a regular expression with a group named epoch or step, at most %d bytes: %.200v", maxPattern, cmp.Or(err, errLong))
+	case c.spec.LogFormat != "" || c.spec.Strategy == train.StrategyParameterServer && p.Pattern != "":
+		c.refuse("NotSupported", "progress", "leave one of them out", "with log_format or parameter servers, the output of the first process is not read for it")
+	case p.CSV != "":
+		c.files("progress.csv", p.CSV, "let the code call the job API")
+	case p.TensorBoard != "":
+		c.files("progress.tensorboard", p.TensorBoard, "let the code call the job API")
+	case c.onlyPods():
+		c.refuse("NotSupported", "progress.pattern", "let the code call the job API", "all nodes are those of Kubernetes: only log_format is read from the output of pods")
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Names)) {
+		if !slices.Contains([]string{"epoch", "step", "of", "loss"}, name) {
+			c.refuse("UnknownName", "progress.names", "", "want names for epoch, step, of or loss, found %s", quote(name))
+		}
 	}
 }
 
-// checkpoint checks a pattern of files.
-func (c *checker) checkpoint(pattern string) {
-	c.text("checkpoint", pattern)
+var errLong = errors.New("it is longer")
+
+// onlyPods reports whether jobs run as pods only.
+func (c *checker) onlyPods() bool {
+	nodes := c.where.Nodes
+	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n train.Node) bool { return !inCluster(n) })
+}
+
+// files checks a pattern of files that the job writes.
+func (c *checker) files(field, pattern, hint string) {
+	c.text(field, pattern)
 	if _, err := path.Match(pattern, ""); err != nil || len(pattern) > maxPattern || slices.Contains(strings.Split(pattern, "/"), "..") {
-		c.refuse("InvalidPattern", "checkpoint", `e.g. "checkpoints/*.pt"`,
+		c.refuse("InvalidPattern", field, `e.g. "checkpoints/*.pt"`,
 			"want a pattern of file names with * ? [..] and without .., at most %d bytes, found %s", maxPattern, quote(pattern))
 	} else if path.IsAbs(pattern) && !under(pattern, "/snapshots") && !under(pattern, "/custom") {
-		c.refuse("InvalidPattern", "checkpoint", "give it relative to the working folder or the snapshots folder",
+		c.refuse("InvalidPattern", field, "give it relative to the working folder or the snapshots folder",
 			"want a path below /snapshots or /custom, or a relative one, found %s", quote(pattern))
 	}
-	if nodes := c.where.Nodes; len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n train.Node) bool { return !inCluster(n) }) {
-		c.refuse("NotSupported", "checkpoint", "let the code report its checkpoints to the job API",
+	if c.onlyPods() {
+		c.refuse("NotSupported", field, hint,
 			"all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files")
 	}
 }

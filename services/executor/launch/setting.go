@@ -25,6 +25,8 @@ type Setting struct {
 	Places     []Place
 	Capability string
 	Token      string
+	// TokenFile is a file with the Token that the job can read; empty without one.
+	TokenFile string
 	// Restarted is set if the attempt resumes from saved state.
 	Restarted      bool
 	HeartbeatSteps int

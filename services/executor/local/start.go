@@ -31,6 +31,7 @@ func (b *Backend) Start(_ context.Context, s launch.Setting) error {
 	if err := b.resolveFolders(&s); err != nil {
 		return refuse(dir, unstarted(err))
 	}
+	s.TokenFile = filepath.Join(dir, tokenName)
 	var err error
 	if s.Ports, err = freePorts(len(s.Processes())); err != nil {
 		return err

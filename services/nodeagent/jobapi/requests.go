@@ -145,7 +145,7 @@ func (a *API) profiling(ctx context.Context, c call) (answer, *refusal) {
 			}
 		})
 		iteration, epoch := int(*b.Iteration), c.session.known().EpochsDone
-		a.noteSteps(ctx, c.session, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now), false)
+		a.noteSteps(ctx, c, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now), false)
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Iteration), Epoch: c.session.known().EpochsDone, StepSeconds: b.MeanSeconds, MemoryBytes: memory,
@@ -176,7 +176,7 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	memory := unit.Bytes(b.MemoryBytes)
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
-		a.noteSteps(ctx, c.session, c.session.step(b.progress(), c.now), b.AnyStep)
+		a.noteSteps(ctx, c, c.session.step(b.progress(), c.now), b.AnyStep)
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), EpochStep: int(deref(b.EpochStep)), EpochSteps: int(b.EpochSteps),

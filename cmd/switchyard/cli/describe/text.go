@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // page builds the text: labelled lines, then tables. Callers escape text that comes from users.
@@ -146,7 +147,7 @@ func (p *page) course(d description, now time.Time) {
 		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
 	}
 	if a := d.Attempt; a != nil && !j.State.Terminal() {
-		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
+		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.Places(), "of"))
 		if a.Stop != train.StopNone {
 			line += fmt.Sprintf(", asked to stop (%s) %s ago", a.Stop, render.Duration(now.Sub(a.StopSince).Seconds()))
 		}
@@ -229,8 +230,8 @@ func (p *page) leaving(d description, now time.Time) {
 }
 
 // enforced says how the parts of a shared device are enforced. It returns "" for whole GPUs.
-func enforced(a attemptView) string {
-	shares := slices.ContainsFunc(a.places(), func(p train.Part) bool { return p.Memory > 0 })
+func enforced(a view.Attempt) string {
+	shares := slices.ContainsFunc(a.Places(), func(p train.Part) bool { return p.Memory > 0 })
 	switch {
 	case a.Enforcement == train.EnforcedByMIG:
 		return "mig: an instance of a partitioned GPU, its memory is its own"
@@ -316,7 +317,7 @@ func (p *page) predicted(label string, m *train.Moment, first, now time.Time) {
 }
 
 // holders names the jobs that hold what a waiting job could use, and when they end.
-func (p *page) holders(v *planView, now time.Time) {
+func (p *page) holders(v *view.Plan, now time.Time) {
 	for i, h := range v.Holders {
 		label := ""
 		if i == 0 {

@@ -241,25 +241,11 @@ func firstPrediction(ctx context.Context, b *bus.Bus, id train.JobID) (train.Pre
 // PublishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition,
 // a different one a conflict.
 func PublishSubmission(ctx context.Context, b *bus.Bus, stream string, fact event.Fact) (repeat bool, err error) {
-	_, err = b.PublishAfter(ctx, fact, 0)
-	if err == nil {
-		return false, nil
-	}
-	first, lastErr := b.Last(ctx, stream, fact.Subject)
-	switch {
-	case errors.Is(lastErr, bus.ErrNotFound):
-		return false, b.Publish(ctx, fact) // it did not arrive: try until it does
-	case lastErr != nil:
-		return false, err
-	}
-	body, err := fact.Encode()
-	if err != nil {
-		return false, err
-	}
-	if string(first.Data) != string(body) {
+	repeat, err = b.PublishOnce(ctx, stream, fact)
+	if errors.Is(err, bus.ErrConflict) {
 		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
 	}
-	return true, nil
+	return repeat, err
 }
 
 func refusal(j train.Job) error {

@@ -21,6 +21,7 @@ type submitFlags struct {
 	id         string
 	printEvent bool
 	spec       train.Spec
+	progress   train.ProgressSpec
 	priority   int
 	restarts   int
 	retries    int
@@ -52,6 +53,9 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
 	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
 	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl: read the epochs from the program's output, for code that does not call the job API")
+	fs.StringVar(&f.progress.Pattern, "progress", "", "regular expression for lines of output, with groups epoch, step, of, loss: 'epoch (?P<epoch>\\d+): loss (?P<loss>\\S+)'")
+	fs.StringVar(&f.progress.CSV, "progress-csv", "", "pattern of CSV files with columns epoch, step, loss, which the program writes")
+	fs.StringVar(&f.progress.TensorBoard, "progress-tensorboard", "", "folder of TensorBoard event files that the program writes")
 	fs.StringVar(&s.Preempt, "preempt", "", "signal: ask the program to leave by SIGUSR1 and SIGTERM (default if it catches SIGUSR1 and --checkpoint is given)")
 	fs.StringVar(&s.Checkpoint, "checkpoint", "", "pattern of the files that the program saves and goes on from, e.g. 'checkpoints/*.pt'")
 	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and pass")
@@ -112,6 +116,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("script-path", func() { spec.ScriptPath = f.spec.ScriptPath })
 	given("image", func() { spec.Image = f.spec.Image })
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
+	given("progress", func() { progressSpecOf(spec).Pattern = f.progress.Pattern })
+	given("progress-csv", func() { progressSpecOf(spec).CSV = f.progress.CSV })
+	given("progress-tensorboard", func() { progressSpecOf(spec).TensorBoard = f.progress.TensorBoard })
 	given("preempt", func() { spec.Preempt = f.spec.Preempt })
 	given("checkpoint", func() { spec.Checkpoint = f.spec.Checkpoint })
 	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
@@ -213,6 +220,14 @@ func makeAbsolute(folders []*string) error {
 		*dir = absolute
 	}
 	return nil
+}
+
+// progressSpecOf returns where the progress is read. It adds an empty one if the spec has none.
+func progressSpecOf(spec *train.Spec) *train.ProgressSpec {
+	if spec.Progress == nil {
+		spec.Progress = &train.ProgressSpec{}
+	}
+	return spec.Progress
 }
 
 // stopOf returns the stop rule of a spec. It adds an empty rule if the spec has none.
