@@ -108,6 +108,8 @@ type EpochEnded struct {
 	Devices      int                `json:"devices"`
 	// Batch is the batch that the code ran with, if it says so.
 	Batch train.Batch `json:"batch,omitzero"`
+	// BatchIgnored is set if the code was asked for a batch and ran with its own.
+	BatchIgnored bool `json:"batch_ignored,omitempty"`
 	// BatchesSince is the time since which the micro-batches of all jobs on its devices have not changed, as the node's
 	// agent sees it: the epoch's end while some are being tried, zero if none were ever tuned.
 	BatchesSince time.Time `json:"batches_since,omitzero"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -78,6 +79,9 @@ type Spec struct {
 	CustomDir    string `json:"custom_dir,omitempty"`
 	SnapshotsDir string `json:"snapshots_dir,omitempty"`
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
+	// Upload is the hash of a folder that the submitter has put on the bus (`--upload` does it). The job has a copy of
+	// it as its CustomDir. Jobs on Kubernetes cannot have one.
+	Upload string `json:"upload,omitempty"`
 	// Env is added to the job's environment. It cannot override variables that the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
 	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
@@ -108,6 +112,9 @@ type Spec struct {
 	TrainingSetSize int `json:"training_set_size,omitempty"`
 	// MaxEpochs is the number of epochs to train.
 	MaxEpochs int `json:"max_epochs,omitempty"`
+	// MaxSteps is the number of optimizer steps to train, on any number of devices. If MaxEpochs is given too, training
+	// ends with whichever comes first.
+	MaxSteps int `json:"max_steps,omitempty"`
 	// Stop ends the job earlier, once its training loss has converged.
 	Stop *StopSpec `json:"stop,omitempty"`
 
@@ -173,6 +180,9 @@ type Spec struct {
 	Retries *int `json:"retries,omitempty"`
 	// Notify says who is notified when something happens to the job.
 	Notify []NotifySpec `json:"notify,omitempty"`
+	// RestartSilent ends an attempt whose code has gone silent, and starts the next one from the newest checkpoint, as
+	// after a loss: code that has reported steps and reports none for twenty of its own steps, and a minute, is silent.
+	RestartSilent bool `json:"restart_silent,omitempty"`
 	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`
 }
@@ -291,7 +301,7 @@ func (s Spec) WithDefaults() Spec {
 
 // StopRule returns the rule by which the job ends.
 func (s Spec) StopRule() StopRule {
-	rule := StopRule{MaxEpochs: s.MaxEpochs}
+	rule := StopRule{MaxEpochs: s.Epochs()}
 	if s.Stop != nil {
 		rule.MinDecrease, rule.Patience = s.Stop.LossDecrease, s.Stop.Epochs
 	}
@@ -322,6 +332,11 @@ func (s Spec) Signature() string {
 // Folders returns the fields that name folders of the node.
 func (s *Spec) Folders() []*string {
 	return []*string{&s.WorkDir, &s.CustomDir, &s.SnapshotsDir, &s.DatasetsDir}
+}
+
+// IsUpload reports whether a text is the hash of an uploaded folder.
+func IsUpload(text string) bool {
+	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // EstimatedMemory returns the requested device memory, per device.
@@ -403,6 +418,9 @@ type Job struct {
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
 	// SubmittedBatch is the submitted batch size, if another may have been chosen.
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
+	// OwnBatch is set once an epoch of the job ended without the batch that it was asked for: the number of samples of
+	// each pass of a device in its place. The job is then planned with that, and asked for no changing batches any more.
+	OwnBatch int `json:"own_batch_size,omitempty"`
 	// Outgrown is set when an attempt used more memory of a device than its part. The Spec asks for enough from then
 	// on.
 	Outgrown bool `json:"outgrown,omitempty"`

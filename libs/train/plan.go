@@ -139,6 +139,8 @@ const (
 	StopConverged StopCause = "converged"
 	// StopOverspent ends the job as failed: it has cost more than its group is ready to pay for one job.
 	StopOverspent StopCause = "overspent"
+	// StopSilent ends an attempt whose code has gone silent; another one follows.
+	StopSilent StopCause = "silent"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer. Each (job, number) is

@@ -67,6 +67,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return housekeeping(ctx, b, old, &fillAlarm{log: p.Log, meters: d.meters, warned: map[string]bool{}})
 	})
 	running.Go(jobsKnown.Then(told.run))
+	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()

@@ -44,10 +44,7 @@ func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
 // needs, if known.
 func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.Bytes) event.Fact {
 	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
-	exit := train.Exit{Lost: true}
-	if a.Exit != nil {
-		exit = *a.Exit
-	}
+	exit := diff.Exit(a)
 	var f event.Fact
 	switch a.Outcome {
 	case train.OutcomeSucceeded:

@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/measure"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/network"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/tune"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/demo"
@@ -49,5 +50,5 @@ func Commands() []console.Command {
 		demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
-	return slices.Concat(jobs.Commands(), cluster.Commands(), whatif.Commands(), single)
+	return slices.Concat(jobs.Commands(), results.Commands(), cluster.Commands(), whatif.Commands(), single)
 }

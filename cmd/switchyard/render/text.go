@@ -221,12 +221,15 @@ func Clock(t, now time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// ProgressBar draws done of total, as `###..`.
-func ProgressBar(done, total, width int) string {
-	full := 0
-	if total > 0 {
-		full = min(max(done*width/total, 0), width)
-	}
+// rounding keeps 3 of 5 from being drawn as 2.
+const rounding = 1e-9
+
+// Percent is a part in whole per cent, rounded down.
+func Percent(done float64) int { return int(100*done + rounding) }
+
+// ProgressBar draws the part that is done, as `###..`.
+func ProgressBar(done float64, width int) string {
+	full := min(max(int(done*float64(width)+rounding), 0), width)
 	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
 }
 

@@ -93,11 +93,11 @@ func TestDuration(t *testing.T) {
 
 func TestProgressBar(t *testing.T) {
 	for _, tc := range []struct {
-		done, total int
-		want        string
-	}{{0, 10, "....."}, {3, 10, "#...."}, {12, 40, "#...."}, {9, 10, "####."}, {10, 10, "#####"}, {12, 10, "#####"}, {1, 0, "....."}, {-1, 10, "....."}} {
-		if got := ProgressBar(tc.done, tc.total, 5); got != tc.want {
-			t.Errorf("%d of %d: %q, want %q", tc.done, tc.total, got, tc.want)
+		done float64
+		want string
+	}{{0, "....."}, {0.3, "#...."}, {0.6, "###.."}, {0.9, "####."}, {1, "#####"}, {1.2, "#####"}, {-0.1, "....."}} {
+		if got := ProgressBar(tc.done, 5); got != tc.want {
+			t.Errorf("%g: %q, want %q", tc.done, got, tc.want)
 		}
 	}
 }

@@ -133,8 +133,9 @@ func (r Report) Body() ([]byte, error) { return json.Marshal(r) }
 
 // Tracker makes reports of points. An epoch has ended when the next one begins, or when the program ends well.
 type Tracker struct {
-	// first is the number of the first epoch: 1, or 0 once the program has said 0.
-	first   int
+	// FromZero is set once the program has said epoch 0: it counts from 0, else from 1.
+	FromZero bool
+
 	begun   bool
 	current Point
 }
@@ -142,13 +143,11 @@ type Tracker struct {
 // Add takes a point. It returns the end of the epoch before, if the point begins a new one.
 func (t *Tracker) Add(p Point) (ended Report, ok bool) {
 	if !t.begun {
-		t.begun, t.first, t.current = true, 1, Point{Epoch: -1, Step: -1}
+		t.begun, t.current = true, Point{Epoch: -1, Step: -1}
 	}
-	if p.Epoch == 0 {
-		t.first = 0
-	}
+	t.FromZero = t.FromZero || p.Epoch == 0
 	if p.Epoch > t.current.Epoch && t.current.Epoch >= 0 {
-		ended, ok = t.end(p.Epoch-t.first), true
+		ended, ok = t.end(p.Epoch-t.first()), true
 		t.current.Metrics, t.current.Step = nil, -1
 	}
 	t.current.Epoch = max(p.Epoch, t.current.Epoch)
@@ -171,7 +170,7 @@ func (t *Tracker) Now() (Report, bool) {
 	if !t.begun {
 		return Report{}, false
 	}
-	r := t.end(max(t.current.Epoch-t.first, 0))
+	r := t.end(max(t.current.Epoch-t.first(), 0))
 	if c := t.current; c.Step >= 0 {
 		total := c.Step
 		if c.Of > 0 {
@@ -188,7 +187,15 @@ func (t *Tracker) Close() (Report, bool) {
 	if !t.begun || t.current.Epoch < 0 {
 		return Report{}, false
 	}
-	return t.end(t.current.Epoch - t.first + 1), true
+	return t.end(t.current.Epoch - t.first() + 1), true
+}
+
+// first returns the number of the first epoch.
+func (t *Tracker) first() int {
+	if t.FromZero {
+		return 0
+	}
+	return 1
 }
 
 func (t *Tracker) end(epochs int) Report {

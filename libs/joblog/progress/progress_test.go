@@ -35,7 +35,7 @@ func TestLinesBecomeReports(t *testing.T) {
 			Report{EpochsDone: 1, Step: new(15), EpochStep: new(5), EpochSteps: 10},
 			Report{EpochsDone: 2},
 		},
-		{"resumed", []string{"Epoch 7"}, nil, Report{EpochsDone: 6}, Report{EpochsDone: 7}},
+		{"resumed, from 1", []string{"Epoch 7"}, nil, Report{EpochsDone: 6}, Report{EpochsDone: 7}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var tracker Tracker

@@ -10,7 +10,7 @@ import (
 // feasible refuses what no known machine could ever run.
 func (c *checker) feasible() {
 	none := len(c.where.Nodes) == 0
-	if !none && !c.labelled() {
+	if !none && !(c.labelled() && c.unpacked()) {
 		return
 	}
 	if none {
@@ -61,6 +61,20 @@ func (c *checker) offered() bool {
 		return false
 	}
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !need.Suits(&n) })
+	return true
+}
+
+// unpacked drops the nodes that cannot give a job its uploaded folder; it returns false if none remains.
+func (c *checker) unpacked() bool {
+	if c.spec.Upload == "" {
+		return true
+	}
+	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), inCluster)
+	if len(c.where.Nodes) == 0 {
+		c.refuse("NotSupported", "upload", "put the code into an image, or into a folder below a volume root, as custom_dir",
+			"the nodes run pods, which cannot have an uploaded folder")
+		return false
+	}
 	return true
 }
 

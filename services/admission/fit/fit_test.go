@@ -403,6 +403,15 @@ func TestPaths(t *testing.T) {
 			p.Roots, s.CustomDir, p.CustomDir.Resolved = []string{"/"}, "/etc", "/etc"
 		}, nil},
 		{"work_dir below a mount", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.WorkDir = "/custom/sub" }, nil},
+		{"an uploaded folder", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) {
+			s.CustomDir, s.Upload, s.WorkDir = "", strings.Repeat("0a", 32), "/custom/sub"
+		}, nil},
+		{"an uploaded folder beside another", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Upload = strings.Repeat("0a", 32) }, []string{
+			"Contradiction upload: the uploaded folder is the job's custom_dir, but custom_dir is given too (give one of them)",
+		}},
+		{"an upload that is no hash", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.CustomDir, s.Upload = "", "../x" }, []string{
+			`InvalidUpload upload: want the hash of an uploaded folder, 64 hexadecimal digits, found "../x" (` + "`switchyard submit --upload`" + ` uploads a folder and names its hash)`,
+		}},
 		{"work_dir that is missing", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
 			s.WorkDir, p.WorkDir = "/data/w", Path{Fault: "does not exist"}
 		}, []string{`NoSuchFolder work_dir: "/data/w": does not exist (create it first, readable for the scheduler)`}},
@@ -417,6 +426,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"as many as there are", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.MinDevices, s.MaxDevices = 2, 8 }, nil},
 		{"nodes without devices", func(_ *train.Spec, _ *Identity, w *Inventory, _ *Paths) { w.Nodes = []train.Node{{ID: "bare"}} }, []string{
 			"TooFewDevices min_devices: want at least 1 on one node, the largest node bare has 0 (ask for fewer)",
+		}},
+		{"an uploaded folder for pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.CustomDir, s.Upload, w.Nodes = "", strings.Repeat("0a", 32), []train.Node{{ID: "pods", Backend: train.BackendKubernetes}}
+		}, []string{
+			"NotSupported upload: the nodes run pods, which cannot have an uploaded folder (put the code into an image, or into a folder below a volume root, as custom_dir)",
 		}},
 		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
 			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24 GiB (a smaller batch_size needs less)",

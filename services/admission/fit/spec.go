@@ -177,7 +177,7 @@ func (c *checker) script() {
 	case below:
 		c.refuse("HostPath", "script_path", "use "+inside,
 			"%s is a path on the host; the job sees custom_dir at /custom", quote(script))
-	case under(script, "/custom") && c.spec.CustomDir == "":
+	case under(script, "/custom") && c.spec.CustomDir == "" && c.spec.Upload == "":
 		c.refuse("NoCustomDir", "script_path", "give custom_dir, the folder that is mounted at /custom",
 			"%s is below /custom, but custom_dir is not given", quote(script))
 	case c.spec.Image == "" && !path.IsAbs(script):
@@ -207,6 +207,7 @@ func under(p, dir string) bool {
 }
 
 func (c *checker) folders() {
+	c.upload()
 	c.folder("custom_dir", c.spec.CustomDir, c.paths.CustomDir)
 	c.folder("snapshots_dir", c.spec.SnapshotsDir, c.paths.SnapshotsDir)
 	c.folder("datasets_dir", c.spec.DatasetsDir, c.paths.DatasetsDir)
@@ -222,9 +223,21 @@ func (c *checker) folders() {
 	}
 }
 
+// upload checks the folder that the submitter has put on the bus.
+func (c *checker) upload() {
+	switch {
+	case c.spec.Upload == "":
+	case !train.IsUpload(c.spec.Upload):
+		c.refuse("InvalidUpload", "upload", "`switchyard submit --upload` uploads a folder and names its hash",
+			"want the hash of an uploaded folder, 64 hexadecimal digits, found %s", quote(c.spec.Upload))
+	case c.spec.CustomDir != "":
+		c.refuse("Contradiction", "upload", "give one of them", "the uploaded folder is the job's custom_dir, but custom_dir is given too")
+	}
+}
+
 // mounted reports whether a path lies in one of the folders that the job sees under another name.
 func (c *checker) mounted(p string) bool {
-	return c.spec.CustomDir != "" && under(p, "/custom") ||
+	return (c.spec.CustomDir != "" || c.spec.Upload != "") && under(p, "/custom") ||
 		c.spec.SnapshotsDir != "" && under(p, "/snapshots") ||
 		c.spec.DatasetsDir != "" && under(p, "/data")
 }
@@ -310,6 +323,10 @@ func (c *checker) hints() {
 	c.between("training_set_size", int64(s.TrainingSetSize), least(planned || tried), MaxSamples,
 		"the number of samples of an epoch, validation excluded")
 	c.between("max_epochs", int64(s.MaxEpochs), least(planned || s.Stop != nil), MaxEpochs, "the number of epochs to train")
+	c.between("max_steps", int64(s.MaxSteps), 0, MaxSamples, "the number of optimizer steps to train")
+	if s.MaxSteps > 0 && s.AdaptiveBatch != nil {
+		c.refuse("Contradiction", "max_steps", "give max_epochs alone", "the size of a step is the planner's to choose with adaptive_batch")
+	}
 }
 
 func (c *checker) amounts() {

@@ -184,6 +184,9 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if b.EpochsDone > job.EpochsDone {
 		job.EpochsDone, job.EpochStep = b.EpochsDone, 0
 	}
+	if b.BatchIgnored {
+		job.OwnBatch = cmp.Or(b.Batch.LocalBatch, job.Spec.BatchSize)
+	}
 	if late || *state != train.StateRunning {
 		return true
 	}
@@ -229,7 +232,7 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
 		message = "ends " + when
-	case train.StopPreempt, train.StopNone:
+	case train.StopPreempt, train.StopNone, train.StopSilent:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
 	return true
@@ -267,7 +270,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += " to make room"
 	case train.StopRetune:
 		message += " to go on with other system parameters"
-	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
+	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopSilent:
 	}
 	switch {
 	case !saved:

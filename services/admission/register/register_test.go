@@ -265,6 +265,38 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// A batch that was ignored once is not asked for again: the job keeps its own.
+func TestAnIgnoredBatchIsRemembered(t *testing.T) {
+	job, sequence := train.Job{ID: "j"}, uint64(0)
+	fold := func(fact string, body any) {
+		t.Helper()
+		sequence++
+		folded, err := Fold(job, Fact{Name: fact, Sequence: sequence, Body: body})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job = folded
+	}
+	spec := train.Spec{BatchSize: 64, MaxEpochs: 3}
+	fold(event.FactSubmitted, &event.Submitted{Spec: spec})
+	fold(event.FactAdmitted, &event.Admitted{Spec: spec})
+	fold(event.FactStarted, &event.Started{Attempt: 1})
+	for i, c := range []struct {
+		ended event.EpochEnded
+		own   int
+	}{
+		{event.EpochEnded{Batch: train.Batch{LocalBatch: 16}}, 0},
+		{event.EpochEnded{BatchIgnored: true}, 64},
+		{event.EpochEnded{Batch: train.Batch{LocalBatch: 16}}, 64},
+	} {
+		c.ended.Attempt, c.ended.EpochsDone = 1, i+1
+		fold(event.FactEpochEnded, &c.ended)
+		if job.OwnBatch != c.own {
+			t.Errorf("own batch %d after %+v, want %d", job.OwnBatch, c.ended, c.own)
+		}
+	}
+}
+
 func ExampleFold() {
 	job := train.Job{ID: "mnist"}
 	job, _ = Fold(job, Fact{Name: event.FactSubmitted, Sequence: 1, Body: &event.Submitted{}})

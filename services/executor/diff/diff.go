@@ -115,6 +115,10 @@ type State struct {
 	// from another machine's clock.
 	ExitSeen map[ReportKey]time.Time
 
+	// StepsSeen has the newest steps of live attempts, with At the time when this executor first saw them: neither another
+	// machine's clock nor a pause of this one counts as silence.
+	StepsSeen map[ReportKey]train.Steps
+
 	wanted map[train.JobID]train.Allocation
 }
 
@@ -316,6 +320,10 @@ func Due(s State, l Limits) map[train.JobID]time.Time {
 		case !s.Realm.Owns(a):
 		case a.Live() && a.Stop != train.StopNone:
 			due[id] = s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a))
+		case a.Live() && s.Jobs[id].Spec.RestartSilent:
+			if at, known := s.StepsSeen[ReportKey{a.Job, a.Number}].SilentAt(); known {
+				due[id] = at
+			}
 		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:
 			due[id] = s.Now.Add(untilSettled(a, s))
 		case !a.Live() && untilDue(s, a) > 0:

@@ -74,11 +74,19 @@ type ending struct {
 }
 
 func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
-	e := ending{attempt: a, report: r, job: job, exit: train.Exit{Lost: true}, epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+}
+
+// Exit returns how an attempt ended, and why it was ended if the executor did so.
+func Exit(a train.Attempt) train.Exit {
+	exit := train.Exit{Lost: true}
 	if a.Exit != nil {
-		e.exit = *a.Exit
+		exit = *a.Exit
 	}
-	return e
+	if a.Stop == train.StopSilent && exit.Forced && exit.Reason.Code == "" {
+		exit.Reason = silence()
+	}
+	return exit
 }
 
 // resume compares what the code trained with what it saved. Its steps are those of its last heartbeats; without any,
@@ -125,8 +133,9 @@ func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
 
 // finished reports whether the job has done all its work.
 func (e ending) finished() bool {
-	limit := e.job.Spec.MaxEpochs
-	all := e.report.Ended == reportedFinished || limit > 0 && e.epochs >= limit || e.job.ConvergedEpochs > 0
+	s := e.job.Spec
+	steps := s.MaxSteps > 0 && e.report.Steps.Total >= s.MaxSteps
+	all := e.report.Ended == reportedFinished || steps || s.MaxEpochs > 0 && e.epochs >= s.MaxEpochs || e.job.ConvergedEpochs > 0
 	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
@@ -303,10 +312,7 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		return v
 	}
 	v = Verdict{Outcome: a.Outcome, EpochsDone: v.EpochsDone, Resume: v.Resume}
-	exit := train.Exit{Lost: true}
-	if a.Exit != nil {
-		exit = *a.Exit
-	}
+	exit := Exit(a)
 	switch a.Outcome {
 	case train.OutcomeSucceeded:
 		v.Note = note(v.EpochsDone, r, job)

@@ -115,6 +115,7 @@ func (w *world) admit(words []string) {
 	if retries := number(words, "retries", -1); retries >= 0 {
 		job.Spec.Retries = &retries
 	}
+	job.Spec.RestartSilent = slices.Contains(words, "restart_silent")
 	if slices.Contains(words, "overheard") {
 		job.Spec.LogFormat = train.LogBigDL
 	}
@@ -163,6 +164,8 @@ func (w *world) reports(id train.JobID, words []string) {
 	r.Job, r.Attempt, r.Spoke = id, a.Number, w.Jobs[id].Spec.LogFormat == ""
 	r.EpochsDone = number(words, "epochs", r.EpochsDone)
 	if step := number(words, "step", -1); step >= 0 {
+		seen := train.Steps{Epoch: r.EpochsDone, Done: step, Seconds: float64(number(words, "each", 1)), At: w.Now}
+		w.StepsSeen[ReportKey{id, a.Number}] = seen
 		r.Steps = train.Steps{Epoch: r.EpochsDone, Done: step, Of: number(words, "of", 0), Seconds: float64(number(words, "each", 1)), At: w.Now.Add(w.step)}
 	}
 	if step := number(words, "saved", -1); step >= 0 {

@@ -16,6 +16,9 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		action.Kind, action.Cause = Kill, train.StopCancel
 		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job is cancelled or has ended"}
 		return action, true
+	case a.Stop == train.StopSilent || silent(s, a):
+		action.Kind, action.Cause, action.Reason = Kill, train.StopSilent, silence()
+		return action, true
 	case a.Ending != nil:
 		// All or nothing: the remaining processes wait for some that do not come back.
 		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
@@ -38,6 +41,21 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return action, true
 	}
 	return rebatch(s, a)
+}
+
+// silent reports whether the code of an attempt has gone silent, and its user wants it restarted then.
+func silent(s State, a train.Attempt) bool {
+	said := train.AttemptReport{Steps: s.StepsSeen[ReportKey{a.Job, a.Number}], Ended: s.report(a).Ended}
+	_, is := train.Silent(a, said, s.Now)
+	return is && s.Jobs[a.Job].Spec.RestartSilent
+}
+
+// silence is why a silent attempt was ended.
+func silence() train.Reason {
+	return train.Reason{
+		Code: train.CodeSilent, Message: "its code reported no more steps, and the job has restart_silent",
+		Hint: "look in the logs for where it stood still",
+	}
 }
 
 // rebatch lets an attempt that keeps its devices follow the batch of a newer plan.

@@ -39,6 +39,7 @@ func newWorld() *world {
 		State: State{
 			Now: began, Realm: Realm{Realm: train.Realm{Machine: "n1"}, Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
 			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, ExitSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
+			StepsSeen: map[ReportKey]train.Steps{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute, MostGrace: 2 * time.Hour}, began: began,
 	}

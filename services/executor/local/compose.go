@@ -29,7 +29,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis,
 	}
-	made.Proxy = proxyOf(s)
+	made.Proxy = proxyOf(s, l)
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
 			made.Processes = append(made.Processes, container(s, rank))
@@ -54,7 +54,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 }
 
 // proxyOf returns what the supervisor does for programs that do not call the job API; nil if that is nothing.
-func proxyOf(s launch.Setting) *Proxy {
+func proxyOf(s launch.Setting, l Layout) *Proxy {
 	spec := s.Spec
 	if spec.LogFormat == "" && spec.Checkpoint == "" && spec.Progress == nil {
 		return nil
@@ -65,6 +65,7 @@ func proxyOf(s launch.Setting) *Proxy {
 		Checkpoints: filesOf(s, spec.Checkpoint), Signals: spec.Image == "" && spec.Checkpoint != "", EndsBySignal: spec.Preempt == train.PreemptBySignal,
 	}
 	if how := spec.Progress; how != nil {
+		p.FromZero = filepath.Join(l.Job(s.Job), "epochs-from-0")
 		p.Pattern, p.Names, p.Tables = how.Pattern, how.Names, filesOf(s, how.CSV)
 		for _, depth := range []string{"", "*", "*/*"} {
 			if how.TensorBoard != "" {

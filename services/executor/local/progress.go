@@ -22,6 +22,8 @@ type progressReader struct {
 	tables  tails
 	boards  tails
 	headers map[string][]string
+	// mark is the file that says that the job's epochs count from 0.
+	mark string
 
 	mu      sync.Mutex
 	tracker progress.Tracker
@@ -30,10 +32,11 @@ type progressReader struct {
 
 // newProgressReader returns the reader of a launch. A pattern is checked when its job is admitted.
 func newProgressReader(p *Proxy) *progressReader {
-	r := &progressReader{names: p.Names, headers: map[string][]string{}, tables: tails{patterns: p.Tables}, boards: tails{patterns: p.Boards}}
+	r := &progressReader{names: p.Names, headers: map[string][]string{}, mark: p.FromZero, tables: tails{patterns: p.Tables}, boards: tails{patterns: p.Boards}}
 	if pattern, err := progress.ParsePattern(p.Pattern); p.Pattern != "" && err == nil {
 		r.pattern = &pattern
 	}
+	r.tracker.FromZero = p.FromZero != "" && exists(p.FromZero)
 	r.tables.begin()
 	r.boards.begin()
 	return r
@@ -43,8 +46,12 @@ func newProgressReader(p *Proxy) *progressReader {
 func (r *progressReader) add(p progress.Point, pass func(progress.Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.tracker.FromZero
 	if ended, ok := r.tracker.Add(p); ok {
 		pass(ended)
+	}
+	if r.tracker.FromZero && !before && r.mark != "" {
+		_ = os.WriteFile(r.mark, nil, 0o600) // without it, the next attempt counts one epoch less
 	}
 	r.news = true
 }

@@ -29,6 +29,8 @@ type Proxy struct {
 	Tables  []string          `json:"tables,omitempty"`
 	Boards  []string          `json:"boards,omitempty"`
 	Names   map[string]string `json:"names,omitempty"`
+	// FromZero is a file of the job, made once its program has counted an epoch 0: an attempt that resumes counts alike.
+	FromZero string `json:"from_zero,omitempty"`
 	// Checkpoints are patterns of the files that the programs save.
 	Checkpoints []string `json:"checkpoints,omitempty"`
 	// Signals lets processes that catch SIGUSR1 leave by it. EndsBySignal lets all others be ended by SIGTERM, after a

@@ -233,7 +233,7 @@ func TestProgressIsReadFromWhatProgramsWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := b.launch("j1", sh(c.script))
-			c.how.Address, c.how.LookMillis = agent.URL+"/", 10
+			c.how.Address, c.how.LookMillis, c.how.FromZero = agent.URL+"/", 10, filepath.Join(b.DataDir, "epochs-from-0")
 			for i, pattern := range c.how.Tables {
 				c.how.Tables[i] = filepath.Join(b.DataDir, pattern)
 			}
@@ -242,6 +242,9 @@ func TestProgressIsReadFromWhatProgramsWrite(t *testing.T) {
 			b.phase("j1", launch.Exited)
 			mu.Lock()
 			defer mu.Unlock()
+			if name == "table" && !exists(c.how.FromZero) {
+				t.Error("an attempt that resumes would count from 1")
+			}
 			if ended[1] != 0.1 || ended[2] != 0.2 || len(ended) > 3 {
 				t.Errorf("epochs and losses %v; log %s", ended, b.log("j1"))
 			}

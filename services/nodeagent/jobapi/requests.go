@@ -159,7 +159,7 @@ func (a *API) endEpoch(ctx context.Context, c call) (answer, *refusal) {
 	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
-	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{})
+	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{BatchIgnored: c.session.current().Batch.LocalBatch > 0})
 }
 
 // signalEnd takes the end of a job as older libraries report it.
@@ -208,9 +208,11 @@ func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 		return answer{json: struct{}{}}, nil
 	}
 	c.overheard = b.Overheard
+	attempt := c.session.current()
 	return answer{json: struct{}{}, overheard: b.Overheard}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
 		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics,
 		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes), Batch: b.run(),
+		BatchIgnored: b.ignored(attempt.Batch, attempt.DeviceCount()),
 	})
 }
 

@@ -286,7 +286,7 @@ func (s *story) cordon(t *testing.T, d *datadriven.TestData) {
 	h := holding(t, d)
 	orders := train.Eligibility{Orders: map[train.DeviceID]train.NodeOrder{}}
 	for _, device := range append(h.Devices, train.DeviceID(train.WholeNode))[:max(len(h.Devices), 1)] {
-		orders.Orders[device] = train.NodeOrder{Drain: d.HasArg("drain"), By: "ops", Why: "kernel upgrade"}
+		orders.Orders[device] = train.NodeOrder{Drain: d.HasArg("drain"), Now: d.HasArg("now"), By: "ops", Why: "kernel upgrade"}
 	}
 	n := train.Node{ID: h.Node}
 	s.state.Exclusions = append(s.state.Exclusions, n.Exclusions(train.NodeCondition{}, orders)...)

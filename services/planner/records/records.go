@@ -134,14 +134,21 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]),
 		BatchDevices: wish.BatchDevices,
 	}
+	a := r.Attempts[key]
+	report := r.Reports[ReportKey(a)]
+	if j.OwnBatch > 0 {
+		job.Spec = j.Spec.WithOwnBatch(j.OwnBatch)
+	}
+	job.Spec = job.Spec.Sized(report.Steps, a.DeviceCount())
+	if done, known := j.Done(job.Spec, a, report, now); known {
+		job.Done = done
+	}
 	if m, ok := r.Models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers
 	}
-	a, ok := r.Attempts[key]
-	if !ok || !a.Live() {
+	if !a.Live() {
 		return job
 	}
-	report := r.Reports[ReportKey(a)]
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},

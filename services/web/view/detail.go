@@ -27,6 +27,8 @@ type Detail struct {
 	Beside []Neighbour `json:"beside,omitempty"`
 	// Met is what is known about jobs that share its type of device.
 	Met *curve.InterferenceRecord `json:"met,omitempty"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
 	// Silent is set while running code reports no more steps.
 	Silent *train.Reason `json:"silent,omitempty"`
 	// Model is what was learned about the job.
@@ -123,7 +125,7 @@ type Neighbour struct {
 
 // Describe gathers what the index knows about a job.
 func Describe(x *index.Index, job train.Job, now time.Time) Detail {
-	d := Detail{Job: job, RunSeconds: job.RunSecondsAt(now)}
+	d := Detail{Job: job, RunSeconds: job.RunSecondsAt(now), Progress: progress(x, &job, now)}
 	id := string(job.ID)
 	if attempt := x.Attempts.Get(id); attempt != nil && attempt.Number > 0 {
 		d.Attempt = &Attempt{

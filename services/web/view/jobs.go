@@ -82,6 +82,8 @@ type Job struct {
 	EpochsDone int `json:"epochs_done"`
 	// MaxEpochs is the number of epochs of the whole training; 0 if it is unknown.
 	MaxEpochs int `json:"max_epochs"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
 	// RemainingSeconds is the predicted rest of a running job.
 	RemainingSeconds *float64 `json:"remaining_seconds,omitempty"`
 	// StartInSeconds is the predicted wait of a waiting job.
@@ -222,7 +224,7 @@ func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Ti
 	v := Job{
 		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: j.Message,
 		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, Device: j.Spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
-		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt),
+		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt), Progress: progress(x, j, now),
 		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,
 	}
 	if len(j.Devices) > 0 {
@@ -252,6 +254,22 @@ func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Ti
 		v.RemainingSeconds = in(v.Predicted.Finish)
 	}
 	return v
+}
+
+// progress returns the part of a training that is done; nil if its length is unknown.
+func progress(x *index.Index, j *train.Job, now time.Time) *float64 {
+	var attempt train.Attempt
+	var report train.AttemptReport
+	if a := x.Attempts.Get(string(j.ID)); a != nil {
+		attempt = *a
+		if r := x.Reports.Get(contract.ReportKey(j.ID, a.Number)); r != nil {
+			report = *r
+		}
+	}
+	if done, known := j.Progress(attempt, report, now); known {
+		return &done
+	}
+	return nil
 }
 
 // silent returns the reason if the code of a running job has gone silent.

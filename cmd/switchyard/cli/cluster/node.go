@@ -35,17 +35,17 @@ func nodeCommand(a *console.Console) *cobra.Command {
 		{
 			verb: "cordon", fact: event.FactCordonRequested, done: "takes no more jobs",
 			short: "Give no more jobs to nodes; those there stay until they end",
-			body:  func(r event.NodeRequest) any { return event.CordonRequested{NodeRequest: r} },
+			body:  func(r event.NodeRequest, _ bool) any { return event.CordonRequested{NodeRequest: r} },
 		},
 		{
 			verb: "drain", fact: event.FactDrainRequested, done: "takes no more jobs, and those there leave at their next save",
-			short: "Give no more jobs to nodes; those there leave at their next save",
-			body:  func(r event.NodeRequest) any { return event.DrainRequested{NodeRequest: r} },
+			short: "Give no more jobs to nodes; those there leave at their next save, not before their first",
+			body:  func(r event.NodeRequest, now bool) any { return event.DrainRequested{NodeRequest: r, Now: now} },
 		},
 		{
 			verb: "resume", fact: event.FactResumeRequested, done: "takes jobs again",
 			short: "Give jobs to nodes again",
-			body:  func(r event.NodeRequest) any { return event.ResumeRequested{NodeRequest: r} },
+			body:  func(r event.NodeRequest, _ bool) any { return event.ResumeRequested{NodeRequest: r} },
 		},
 	} {
 		cmd.AddCommand(o.command(a))
@@ -56,13 +56,14 @@ func nodeCommand(a *console.Console) *cobra.Command {
 // order is one verb of an operator about nodes.
 type order struct {
 	verb, fact, short, done string
-	body                    func(event.NodeRequest) any
+	body                    func(r event.NodeRequest, now bool) any
 }
 
 // orderFlags are the flags of an order.
 type orderFlags struct {
 	devices []string
 	reason  string
+	now     bool
 }
 
 // orderTimeout bounds the wait for the planner.
@@ -86,6 +87,9 @@ Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner
 	cmd.Flags().StringSliceVar(&f.devices, "device", nil, "only this device of each node (repeatable)")
 	if o.fact != event.FactResumeRequested {
 		cmd.Flags().StringVar(&f.reason, "reason", "", "reason, shown wherever a job waits for it")
+	}
+	if o.fact == event.FactDrainRequested {
+		cmd.Flags().BoolVar(&f.now, "now", false, "do not wait for first checkpoints: jobs that have saved nothing begin again elsewhere")
 	}
 	return cmd
 }
@@ -112,7 +116,7 @@ func (o order) give(ctx context.Context, a *console.Console, b *bus.Bus, names [
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	for _, n := range nodes {
-		if err := o.giveOne(ctx, b, kv, n.ID, r); err != nil {
+		if err := o.giveOne(ctx, b, kv, n.ID, o.body(r, f.now)); err != nil {
 			return err
 		}
 		if a.Output != "json" {
@@ -138,12 +142,12 @@ func orderedWords(n train.NodeID, devices []train.DeviceID) string {
 	return fmt.Sprintf("%s of node %s", train.JoinDevices(devices), n)
 }
 
-func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibility], n train.NodeID, r event.NodeRequest) error {
+func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibility], n train.NodeID, body any) error {
 	before, err := eligibility(ctx, kv, n)
 	if err != nil {
 		return err
 	}
-	if err := b.Publish(ctx, event.NodeRequestFact(n, o.fact, time.Now().UTC(), o.body(r))); err != nil {
+	if err := b.Publish(ctx, event.NodeRequestFact(n, o.fact, time.Now().UTC(), body)); err != nil {
 		return err
 	}
 	followed, stop := context.WithCancel(ctx)
@@ -162,7 +166,7 @@ func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibi
 		return err
 	}
 	return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the planner running?",
-		"the planner has not followed the order about %s in %s", orderedWords(n, r.Devices), orderTimeout)
+		"the planner has not followed the order about node %s in %s", n, orderTimeout)
 }
 
 // eligibility reads the orders about a node; there may be none.

@@ -146,8 +146,8 @@ func TestAnOrderThatNobodyFollows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	<-ctx.Done()
-	o := order{fact: event.FactDrainRequested, body: func(r event.NodeRequest) any { return event.DrainRequested{NodeRequest: r} }}
-	if err := o.giveOne(ctx, s.Bus, kv, "gpu1", event.NodeRequest{}); err == nil {
+	o := order{fact: event.FactDrainRequested}
+	if err := o.giveOne(ctx, s.Bus, kv, "gpu1", event.DrainRequested{}); err == nil {
 		t.Error("an order that nobody follows is taken for followed")
 	}
 }

@@ -10,6 +10,10 @@ import (
 
 // batchChoice prints the planned batch of a job whose batch the planner chooses, and why it was chosen.
 func (p *page) batchChoice(d description) {
+	if own := d.Job.OwnBatch; own > 0 {
+		p.field("batch", "passes of %d on each device: the code does not follow the batch that it is asked for, so that the job is planned with its own", own)
+		return
+	}
 	if d.Plan == nil || d.Plan.Allocation == nil || d.Job.Spec.AdaptiveBatch == nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -38,6 +39,8 @@ type description struct {
 	Batches    []view.EpochBatch    `json:"batches,omitempty"`
 	Plan       *view.Plan           `json:"plan,omitempty"`
 	Company    *companyView         `json:"company,omitempty"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
 	// Silent is set while running code reports no more steps.
 	Silent  *train.Reason         `json:"silent,omitempty"`
 	Model   *train.Model          `json:"model,omitempty"`
@@ -47,6 +50,10 @@ type description struct {
 	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
+	// Folders are paths on the job's machine. It is nil before the start, for pods, and if the executor does not answer.
+	Folders *train.Folders `json:"folders,omitempty"`
+	// CheckpointPath is the machine's path of the newest checkpoint.
+	CheckpointPath string `json:"checkpoint_path,omitempty"`
 }
 
 func describe(ctx context.Context, a *console.Console, r console.Reader, ref string, now time.Time) error {
@@ -55,6 +62,9 @@ func describe(ctx context.Context, a *console.Console, r console.Reader, ref str
 		return err
 	}
 	d := describing(detail)
+	if d.Mounted != nil {
+		d.locate(ctx, a)
+	}
 	if a.Output == "json" {
 		return a.PrintJSON(d)
 	}
@@ -62,9 +72,26 @@ func describe(ctx context.Context, a *console.Console, r console.Reader, ref str
 	return err
 }
 
+// locate asks the executor of a job that has started where its files are.
+func (d *description) locate(ctx context.Context, a *console.Console) {
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return
+	}
+	defer b.Close()
+	answer, err := results.Ask(ctx, b, train.FileRequest{Job: d.Job.ID})
+	if err != nil {
+		return
+	}
+	d.Folders = &answer.Folders
+	if d.Report != nil && d.Report.Checkpoint != "" {
+		d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
+	}
+}
+
 func describing(d view.Detail) description {
 	return description{
 		Job: d.Job, RunSeconds: d.RunSeconds, Attempt: d.Attempt, Report: d.Report, Batches: d.Batches, Plan: d.Plan, Company: viewCompany(d),
-		Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
+		Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
 	}
 }

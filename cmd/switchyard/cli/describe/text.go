@@ -139,10 +139,7 @@ func (p *page) times(j train.Job, now time.Time) {
 // course prints the progress of the job, and what happened on the way.
 func (p *page) course(d description, now time.Time) {
 	j := d.Job
-	if j.Spec.MaxEpochs > 0 {
-		const width = 20
-		p.field("progress", "%s %d of %d epochs", render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, width), j.EpochsDone, j.Spec.MaxEpochs)
-	}
+	p.progress(d)
 	if j.Attempt > 0 {
 		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
 	}
@@ -160,6 +157,34 @@ func (p *page) course(d description, now time.Time) {
 		}
 	}
 	p.checkpoint(d, now)
+}
+
+// progress prints how far the job is in epochs and steps, as far as they are known.
+func (p *page) progress(d description) {
+	const width = 20
+	s := d.Job.Spec
+	if d.Progress == nil || s.Epochs() == 0 {
+		return
+	}
+	var parts []string
+	if s.MaxEpochs > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d epochs", d.Job.EpochsDone, s.MaxEpochs))
+	}
+	if r := d.Report; r != nil && r.Steps.Known() {
+		steps := r.Steps.In(s, len(d.Job.Devices))
+		switch {
+		case s.MaxSteps > 0:
+			parts = append(parts, fmt.Sprintf("%d of %d steps", min(steps.Total, s.MaxSteps), s.MaxSteps))
+		case steps.Of > 0 && d.Job.State.Active():
+			parts = append(parts, fmt.Sprintf("step %d of %d", steps.Done, steps.Of))
+		}
+		if steps.Seconds > 0 && d.Job.State.Active() {
+			parts = append(parts, render.StepTime(steps.Seconds)+" each")
+		}
+	} else if s.MaxSteps > 0 {
+		parts = append(parts, render.Plural(s.MaxSteps, "step")+" in all")
+	}
+	p.field("progress", "%s %s", render.ProgressBar(*d.Progress, width), strings.Join(parts, ", "))
 }
 
 // interruptions counts why a job has run in several attempts.
@@ -196,13 +221,14 @@ func (p *page) checkpoint(d description, now time.Time) {
 	if r == nil {
 		return
 	}
+	saved := render.EscapeText(cmp.Or(d.CheckpointPath, r.Checkpoint))
 	switch {
 	case r.Checkpoint != "" && r.CheckpointStep > 0:
-		p.field("checkpoint", "%s, after step %d of epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointStep, r.CheckpointEpochs+1)
+		p.field("checkpoint", "%s, after step %d of epoch %d", saved, r.CheckpointStep, r.CheckpointEpochs+1)
 	case r.FoundCheckpoint:
-		p.field("checkpoint", "%s", render.EscapeText(r.Checkpoint))
+		p.field("checkpoint", "%s", saved)
 	case r.Checkpoint != "":
-		p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
+		p.field("checkpoint", "%s, after epoch %d", saved, r.CheckpointEpochs)
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
 		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")
@@ -345,6 +371,9 @@ func trainingWords(s train.Spec) string {
 	case s.TrainingSetSize > 0:
 		told = append(told, "epochs of "+samples)
 	}
+	if s.MaxSteps > 0 {
+		told = append(told, "at most "+render.Plural(s.MaxSteps, "step"))
+	}
 	if s.BatchSize > 0 {
 		told = append(told, batchWords(s))
 	}
@@ -427,7 +456,7 @@ func (p *page) folders(d description) {
 	s := d.Job.Spec
 	own := "(the scheduler's own folder for this job)"
 	for _, f := range []struct{ label, host, mount, variable string }{
-		{"  custom", s.CustomDir, "/custom", "SWITCHYARD_CUSTOM_DIR"},
+		{"  custom", cmp.Or(s.CustomDir, uploaded(s.Upload)), "/custom", "SWITCHYARD_CUSTOM_DIR"},
 		{"  snapshots", cmp.Or(s.SnapshotsDir, own), "/snapshots", "SWITCHYARD_SNAPSHOTS_DIR"},
 		{"  data", s.DatasetsDir, "/data", "SWITCHYARD_DATA_DIR"},
 	} {
@@ -443,9 +472,23 @@ func (p *page) folders(d description) {
 		}
 		p.field(f.label, "%s %s", render.EscapeText(f.host), as)
 	}
-	if s.WorkDir != "" {
-		p.field("  work", "%s", render.EscapeText(s.WorkDir))
+	f := train.Folders{Work: s.WorkDir}
+	if d.Folders != nil {
+		f = *d.Folders
 	}
+	for _, line := range [][2]string{{"  work", f.Work}, {"  saved", f.Checkpoints}, {"  output", f.Output}} {
+		if line[1] != "" {
+			p.field(line[0], "%s", render.EscapeText(line[1]))
+		}
+	}
+}
+
+// uploaded names the copy of an uploaded folder.
+func uploaded(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return fmt.Sprintf("(a copy of the uploaded folder %.12s)", hash)
 }
 
 // historyShown is the number of changes that the text shows.

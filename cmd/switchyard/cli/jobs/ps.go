@@ -187,13 +187,10 @@ func psEpochs(j view.Job) string {
 
 func psProgress(j view.Job) string {
 	const width = 5
-	switch {
-	case j.EpochsDone == 0 && j.State == train.StateSucceeded: // its code reports no epochs
-		return render.ProgressBar(1, 1, width) + " 100%"
-	case j.MaxEpochs <= 0:
+	if j.Progress == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s %d%%", render.ProgressBar(j.EpochsDone, j.MaxEpochs, width), min(100*j.EpochsDone/j.MaxEpochs, 100))
+	return fmt.Sprintf("%s %d%%", render.ProgressBar(*j.Progress, width), render.Percent(*j.Progress))
 }
 
 // tuned reports whether any of the jobs has a micro-batch to show.

@@ -25,7 +25,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Commands returns the commands about jobs: run, submit, ps, logs, cancel, wait, render and purge.
+// Commands returns the commands about jobs: run, down, submit, ps, logs, cancel, wait, render and purge.
 func Commands() []console.Command {
 	return []console.Command{runCommand, downCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
 }
@@ -53,6 +53,9 @@ the command; without a file it runs as ` + "`switchyard run`" + ` would run it. 
 				return printEvent(a, spec, id)
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
+					return err
+				}
 				result, err := Submit(ctx, b, spec, id)
 				if err != nil {
 					return err

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ type submitFlags struct {
 	envFile    string
 	notify     []string
 	notifyOn   []string
+	upload     bool
 	ports      string
 }
 
@@ -66,6 +68,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.rate, "learning-rate", "", "how the learning rate follows --adaptive-batch: adascale (default), sqrt, linear or none")
 	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
 	fs.IntVar(&s.MaxEpochs, "max-epochs", 0, "epochs to train")
+	fs.IntVar(&s.MaxSteps, "max-steps", 0, "optimizer steps to train, if they come before the last epoch")
 	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
 	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --estimated-memory-mib")
 	fs.BoolVar(&s.TuneEffectiveBatch, "tune-effective-batch", false, "also let the batch of a step grow while the job shares its device")
@@ -89,11 +92,13 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
+	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.StringArrayVar(&f.notify, "notify", nil, "recipient of notices: a URL, mailto:ADDRESS or command:NAME (repeatable)")
 	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+	fs.BoolVar(&s.RestartSilent, "restart-silent", false, "restart from the checkpoint if the code reports no step for twenty of its own, and a minute")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
 }
 
@@ -129,6 +134,8 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("learning-rate", func() { adaptiveOf(spec).LearningRate = train.LearningRateRule(f.rate) })
 	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
 	given("max-epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
+	given("max-steps", func() { spec.MaxSteps = f.spec.MaxSteps })
+	given("restart-silent", func() { spec.RestartSilent = f.spec.RestartSilent })
 	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
 	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
 	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
@@ -159,6 +166,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
 	if err := makeAbsolute(spec.Folders()); err != nil {
 		return err
+	}
+	if f.upload && f.printEvent {
+		return errors.New("--upload and --print-event exclude each other: the bus must have the folder that a message names")
 	}
 	var pairs []string
 	if f.envFile != "" {

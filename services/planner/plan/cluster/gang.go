@@ -135,24 +135,13 @@ func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	}
 	if r := j.Running; r != nil && !r.StopPending {
 		g.Silent = !r.Spoke
-		g.Unsaved = r.Spoke && wouldLoseAll(j, &of.Tuning)
+		g.Unsaved = j.WouldLoseAll(&of.Tuning)
 	}
 	return g
 }
 
 // Stuck says that the gang must not be asked to leave what it holds.
 func (g *Gang) Stuck() bool { return g.Silent || g.Unsaved }
-
-// nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
-// has one, and not an epoch later.
-const nearSave = 600
-
-// wouldLoseAll says whether a job that runs has no checkpoint to go on from, and will not have one soon.
-func wouldLoseAll(j *state.Job, t *state.Tuning) bool {
-	r := j.Running
-	saved := r.Saved || r.Epochs > 0 || j.EpochsDone > 0
-	return t.AtEpochs && !t.PreemptUnsaved && !saved && !(r.NextSaveSeconds > 0 && r.NextSaveSeconds <= nearSave)
-}
 
 // ServersLeast is the least number of parameter servers.
 func (g *Gang) ServersLeast() int {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -36,8 +37,8 @@ func (s *Snapshot) Predict() {
 	for _, g := range s.Gangs {
 		p := &g.predicted
 		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(g.Most, widest)-g.Least, 0))
-		if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && m.Times(&g.Spec) {
-			p.source, p.epochsLeft = FromModel, m.EpochsLeft(float64(g.EpochsDone), g.Spec.StopRule()).Expected
+		if m := g.Model; m != nil && g.Spec.Epochs() > 0 && m.Times(&g.Spec) {
+			p.source, p.epochsLeft = FromModel, m.EpochsLeft(g.Done(), g.Spec.StopRule()).Expected
 			known = append(known, g.Remaining(g.Least)/g.Ahead())
 			continue
 		}
@@ -64,12 +65,15 @@ func (g *Gang) Source() Source { return g.predicted.source }
 
 // Ahead is the part of the training that has not been done. A job at its end is assumed to be nearly there.
 func (g *Gang) Ahead() float64 {
-	if g.Spec.MaxEpochs <= 0 {
+	if g.Spec.Epochs() <= 0 {
 		return 1
 	}
 	const least = 0.01
-	return math.Max(1-float64(g.EpochsDone)/float64(g.Spec.MaxEpochs), least)
+	return math.Max(1-g.Done()/g.Spec.Epochs(), least)
 }
+
+// Done is how many epochs are done, fractions included if the job reports its steps.
+func (g *Gang) Done() float64 { return cmp.Or(g.Job.Done, float64(g.EpochsDone)) }
 
 // Widest is the size of the largest node that suits, or if gangs may span nodes, the largest number of devices of one
 // model.
@@ -180,21 +184,22 @@ func (g *Gang) remainingSpan(on train.Config) (train.Span, bool) {
 	if g.Model == nil {
 		return train.Span{}, false
 	}
-	return g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), g.Spec.StepsIn)
+	return g.Model.RemainingSeconds(on, g.Done(), g.Spec.StopRule(), g.Spec.StepsIn)
 }
 
 // inEpoch is for how long a gang has been in its present epoch, by its attempt and the time of its epochs. Code that
-// has not called the job API has gone on since its start. Users' estimates and adaptive batches count steps already.
+// has not called the job API has gone on since its start. Users' estimates, adaptive batches and code that reports its
+// steps need no such guess.
 func (g *Gang) inEpoch(expected float64) float64 {
-	r, left := g.Running, max(g.Spec.MaxEpochs-g.EpochsDone, 1)
-	if r == nil || g.Source() != FromModel || g.Spec.AdaptiveBatch != nil {
+	r, left := g.Running, math.Max(g.Spec.Epochs()-g.Done(), 1)
+	if r == nil || g.Job.Done > 0 || g.Source() != FromModel || g.Spec.AdaptiveBatch != nil {
 		return 0
 	}
 	gone := math.Max(r.Seconds-g.Model.StartSeconds, 0)
 	if !r.Spoke && r.Epochs == 0 {
 		return gone
 	}
-	epoch := expected / float64(left)
+	epoch := expected / left
 	return math.Min(math.Max(gone-float64(r.Epochs)*epoch, 0), epoch)
 }
 
@@ -211,7 +216,7 @@ func (g *Gang) computeOn(on train.Config) float64 {
 	}
 	steps := g.Spec.StepsIn
 	if g.predicted.source == FromModel && g.Model != nil {
-		left, _ := g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), steps)
+		left, _ := g.Model.RemainingSeconds(on, g.Done(), g.Spec.StopRule(), steps)
 		return bounded(left.Expected)
 	}
 	// The prior only says how the step grows with the devices; the time itself is guessed.
@@ -236,14 +241,15 @@ func bounded(seconds float64) float64 {
 // Changeable is the share of a gang's remaining time that a restart could still shorten: it leaves at the end of the
 // epoch that it is in, or of its step if its code can stop at any.
 func (g *Gang) Changeable() float64 {
-	if g.Spec.MaxEpochs <= 0 || g.Running != nil && g.Running.AnyStep {
+	all := g.Spec.Epochs()
+	if all <= 0 || g.Running != nil && g.Running.AnyStep {
 		return 1
 	}
-	left := float64(g.Spec.MaxEpochs - g.EpochsDone)
-	if left <= 1 {
+	later := all - float64(g.EpochsDone) - 1
+	if later <= 0 {
 		return 0
 	}
-	return (left - 1) / left
+	return later / (all - g.Done())
 }
 
 // Saves is what a restart on another number of devices would save, in seconds.

@@ -55,7 +55,7 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 // length returns the time that a job is assumed to run on the fewest devices that it asks for.
 func length(s *cluster.Snapshot, g *cluster.Gang) time.Duration {
 	seconds := g.Spec.EstimatedHours * 3600
-	if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && m.Times(&g.Spec) {
+	if m := g.Model; m != nil && g.Spec.Epochs() > 0 && m.Times(&g.Spec) {
 		on := g.Spec.On(max(g.Spec.MinDevices, 1), 1)
 		left, _ := m.RemainingSeconds(on, 0, g.Spec.StopRule(), g.Spec.StepsIn)
 		seconds = left.Expected

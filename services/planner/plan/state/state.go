@@ -58,6 +58,8 @@ type Job struct {
 	// BatchDevices is the number of devices for which the batch size of the job is meant: on others a step has as many
 	// samples. 0: the batch size holds for each device of any number.
 	BatchDevices int `json:"batch_devices,omitempty"`
+	// Done is how many epochs are done by the steps of the job, fractions included; 0 if it reports none.
+	Done float64 `json:"done,omitempty"`
 
 	// Restarts counts the starts after the first one. DeviceSeconds is the device time of all attempts.
 	Restarts      int     `json:"restarts,omitempty"`
@@ -128,6 +130,21 @@ func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
 
 // Measured says whether the attempt has shown how fast it is where it runs, and may be resized or moved for that.
 func (r *Running) Measured() bool { return r.Epochs >= 1 || r.AnyStep && r.NextSaveSeconds > 0 }
+
+// nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
+// has one, and not an epoch later.
+const nearSave = 600
+
+// WouldLoseAll says whether a job that runs, and could be asked to leave, has no checkpoint to go on from, and will not
+// have one soon.
+func (j *Job) WouldLoseAll(t *Tuning) bool {
+	r := j.Running
+	if r == nil || !r.Spoke || r.StopPending || !t.AtEpochs || t.PreemptUnsaved {
+		return false
+	}
+	saved := r.Saved || r.Epochs > 0 || j.EpochsDone > 0
+	return !saved && !(r.NextSaveSeconds > 0 && r.NextSaveSeconds <= nearSave)
+}
 
 // Tuning are the parameters of a decision; zero values stand for the defaults.
 type Tuning struct {
