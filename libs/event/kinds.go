@@ -47,6 +47,7 @@ const (
 	FactConverged         = "converged"
 	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
+	FactWanted            = "wanted"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
 	FactCancelled         = "cancelled"
@@ -116,6 +117,8 @@ func Kinds() []Kind {
 			"The job has cost more than its recurring group is ready to pay for one job.", body[Overspent]),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", repeated,
 			"A request to end the job.", body[CancelRequested]),
+		job(FactWanted, "anyone", "job/<id>/wanted/<any>", repeated,
+			"A request to hold, pause, resume or requeue the job.", body[Wanted]),
 		job(FactSucceeded, "executor", "job/<id>/end", once,
 			"The job ended as a success.", body[Succeeded]),
 		job(FactFailed, "executor", "job/<id>/end", once,

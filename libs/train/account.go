@@ -118,6 +118,8 @@ type EnergyProgress struct {
 	Target *EpochEnergy `json:"target,omitempty"`
 	// Losses are energy used in vain.
 	Losses []Loss `json:"losses,omitempty"`
+	// Earlier is the account that was closed before the job was resumed.
+	Earlier *Account `json:"earlier,omitempty"`
 }
 
 // EpochEnergy is the total energy a job had used when an epoch ended.

@@ -413,6 +413,12 @@ type Job struct {
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`
+	// Wanted is what people want of the job besides; left out, that it runs.
+	Wanted Wanted `json:"wanted,omitzero"`
+	// RequeuedAt is when it was last put at the end of the queue.
+	RequeuedAt time.Time `json:"requeued_at,omitzero"`
+	// Resumed counts how often it was resumed after it had ended.
+	Resumed int `json:"resumed,omitempty"`
 	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then
 	// on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`

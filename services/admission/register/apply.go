@@ -51,12 +51,14 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 		return overspent(job, b), nil
 	case *event.CancelRequested:
 		return cancelRequested(job, b), nil
+	case *event.Wanted:
+		return wanted(job, f, b)
 	case *event.Succeeded:
-		return succeeded(job, f, b), nil
+		return b.Resumed == job.Resumed && succeeded(job, f, b), nil
 	case *event.Failed:
-		return failed(job, f, b), nil
+		return b.Resumed == job.Resumed && failed(job, f, b), nil
 	case *event.Cancelled:
-		return cancelled(job, f, b), nil
+		return b.Resumed == job.Resumed && cancelled(job, f, b), nil
 	}
 	return false, errBody
 }
@@ -109,6 +111,10 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 		return true // it still runs: the reasons are shown once it has stopped
 	}
 	job.Devices = nil
+	if why := job.Withheld(); why.Code != "" {
+		explain(job, why.Code, why.Message, why.Hint)
+		return true
+	}
 	job.Blockers = bounded(b.Blockers)
 	code, message, hint := "Waiting", "waits for devices", ""
 	if len(b.Blockers) > 0 {
@@ -124,6 +130,9 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 
 func planned(job *train.Job, f Fact, b *event.Planned, state train.State) bool {
 	job.Generation = b.Generation
+	if job.Withheld().Code != "" && waits(state) {
+		return true // the plan did not know yet
+	}
 	place := fmt.Sprintf("%s of node %s", train.JoinDevices(b.Devices), b.Node)
 	switch {
 	case state == train.StateStarting:
@@ -232,7 +241,7 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
 		message = "ends " + when
-	case train.StopPreempt, train.StopNone, train.StopSilent:
+	case train.StopPreempt, train.StopWanted, train.StopNone, train.StopSilent:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
 	return true
@@ -244,8 +253,12 @@ func stopWithdrawn(job *train.Job, b *event.StopWithdrawn, state *train.State) b
 		return false
 	}
 	message := fmt.Sprintf("goes on where it is: plan %d gives it the same devices again", b.Generation)
-	if b.Cause == train.StopRetune {
+	switch b.Cause {
+	case train.StopRetune:
 		message = "goes on with the system parameters that it has"
+	case train.StopWanted:
+		message = "goes on where it is, as asked"
+	case train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopSilent:
 	}
 	explain(job, "StopWithdrawn", message, "")
 	return true
@@ -270,22 +283,34 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += " to make room"
 	case train.StopRetune:
 		message += " to go on with other system parameters"
+	case train.StopWanted:
+		message += ", as asked"
 	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopSilent:
 	}
-	switch {
-	case !saved:
-		message += "; begins again" + lost(b.Resume)
-	case b.Cause == train.StopPreempt || lost(b.Resume) != "":
-		message += "; goes on from its checkpoint" + lost(b.Resume)
-	}
+	message += after(job, b, saved)
 	hint := ""
-	if b.Forced {
+	if b.Forced && b.Cause != train.StopWanted {
 		message += " (killed: it did not leave within the grace period)"
 		hint = "call start_epoch and end_epoch in the training loop, so that the job can leave without losing work"
 		warn(job, fmt.Sprintf("attempt %d was killed because it did not leave within the grace period", b.Attempt))
 	}
-	explain(job, "Preempted", message, hint)
+	why := job.Withheld()
+	explain(job, cmp.Or(why.Code, "Preempted"), message, cmp.Or(hint, why.Hint))
 	return true
+}
+
+// after says what follows once a job has left.
+func after(job *train.Job, b *event.Preempted, saved bool) string {
+	gone, why := lost(b.Resume), job.Withheld()
+	switch {
+	case why.Code != "":
+		return "; " + why.Message + gone
+	case !saved:
+		return "; begins again" + gone
+	case b.Cause == train.StopPreempt || gone != "":
+		return "; goes on from its checkpoint" + gone
+	}
+	return ""
 }
 
 func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {

@@ -66,6 +66,9 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.Overspent{Group: strings.Repeat("g", 9000), CostJoules: 2.5, CeilingJoules: 2}
 	case event.FactCancelRequested:
 		return &event.CancelRequested{By: "ann"}
+	case event.FactWanted:
+		want := rapid.SampledFrom([]train.Want{train.WantRun, train.WantHeld, train.WantPaused}).Draw(t, "want")
+		return &event.Wanted{State: want, By: "ann", Requeue: epochs == 0 && want == train.WantRun, Force: epochs == 1}
 	case event.FactSucceeded:
 		return &event.Succeeded{Attempt: attempt, EpochsDone: epochs}
 	case event.FactFailed:
@@ -154,13 +157,14 @@ func TestRepeatedFactsChangeNothing(t *testing.T) {
 func TestWhatAlwaysHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job := foldAll(t, drawLife(t), func(before, after train.Job, f Fact) {
-			if before.State.Terminal() && !cmp.Equal(before, after) {
+			resumes := f.Name == event.FactWanted && (before.State == train.StateFailed || before.State == train.StateCancelled)
+			if before.State.Terminal() && !cmp.Equal(before, after) && !(resumes && after.Resumed == before.Resumed+1) {
 				t.Fatalf("%s changed a job that is %s", f.Name, before.State)
 			}
 			if after.EpochsDone < before.EpochsDone || after.Attempt < before.Attempt || after.RunSeconds < before.RunSeconds {
 				t.Fatalf("%s: something fell from %+v to %+v", f.Name, before, after)
 			}
-			if !legal(before.State, after.State, f.Name) {
+			if !legal(before.State, after, f.Name) {
 				t.Fatalf("%s moved %s to %s", f.Name, before.State, after.State)
 			}
 			if after.State != before.State && !after.Since.Equal(f.Time) {
@@ -184,9 +188,10 @@ func TestWhatAlwaysHolds(t *testing.T) {
 }
 
 // legal reports whether the table moves a job from one state to the other: by the fact alone, by the fact and an epoch
-// that overtook it, or not at all.
-func legal(from, to train.State, fact string) bool {
-	if from == to {
+// that overtook it, or not at all. A job that waits is held or paused while people want that.
+func legal(from train.State, job train.Job, fact string) bool {
+	to := job.State
+	if from == to || to == from.Under(job.Wants()) && to.Under(job.Wants()) == to {
 		return true
 	}
 	next, err := train.Next(from, fact)
@@ -194,7 +199,7 @@ func legal(from, to train.State, fact string) bool {
 		return false
 	}
 	after, err := train.Next(next, event.FactEpochEnded)
-	return to == next || fact == event.FactStarted && err == nil && to == after
+	return to == next.Under(job.Wants()) || fact == event.FactStarted && err == nil && to == after
 }
 
 func TestHistoryKeepsTheNewest(t *testing.T) {
@@ -235,7 +240,7 @@ func TestEveryFactOfAJobIsFolded(t *testing.T) {
 			continue
 		}
 		job, state := train.Job{ID: "j"}, train.StateRunning
-		if _, err := apply(&job, Fact{Name: k.Fact, Sequence: 1, Body: k.New()}, &state); err != nil {
+		if _, err := apply(&job, Fact{Name: k.Fact, Sequence: 1, Body: k.New()}, &state); err != nil && !errors.Is(err, errWant) {
 			t.Errorf("%s: %v", k.Fact, err)
 		}
 	}

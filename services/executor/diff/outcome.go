@@ -153,7 +153,7 @@ func interrupted(a train.Attempt, e train.Exit) bool {
 
 // makesRoom reports whether a stop for this cause is followed by another attempt.
 func makesRoom(c train.StopCause) bool {
-	return c == train.StopPreempt || c == train.StopRescale || c == train.StopRetune
+	return c == train.StopPreempt || c == train.StopRescale || c == train.StopRetune || c == train.StopWanted
 }
 
 // converged explains a success before the last epoch; it is empty if the job did all epochs.

@@ -32,6 +32,7 @@ import (
 //	n2 goes                                its agent is silent
 //	a takes another start: WHY              its wanted system parameters need a restart; `a takes no other start`
 //	a is cancelled
+//	a is wanted paused|held|run [force] [requeue]
 //	10m pass
 //	clock is 48h ahead                     records written from now on have such times
 func TestScenarios(t *testing.T) {
@@ -132,9 +133,12 @@ func (w *world) happenTo(id train.JobID, verb string, words []string) bool {
 	}()
 	switch verb {
 	case "is":
-		if words[2] == "cancelled" {
+		switch words[2] {
+		case "cancelled":
 			job.CancelRequested = true
-		} else {
+		case "wanted":
+			w.want(&job, train.Wanted{State: train.Want(words[3]), Force: slices.Contains(words, "force"), By: "ann"}, slices.Contains(words, "requeue"))
+		default:
 			w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
 		}
 	case "never":

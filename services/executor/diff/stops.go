@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	action := Action{Job: a.Job, Number: a.Number}
 	job := s.Jobs[a.Job]
+	wish, wished := leave(a, job, s.report(a).Askable())
 	switch {
 	case job.CancelRequested || job.State.Terminal() || a.Stop == train.StopCancel:
 		action.Kind, action.Cause = Kill, train.StopCancel
@@ -23,6 +25,8 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		// All or nothing: the remaining processes wait for some that do not come back.
 		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
 		return action, true
+	case wished && (wish.Kind == Kill || a.Stop == train.StopNone):
+		return wish, true
 	case a.Stop != train.StopNone:
 		return forLeaving(s, l, a)
 	case job.ConvergedEpochs > 0:
@@ -41,6 +45,16 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return action, true
 	}
 	return rebatch(s, a)
+}
+
+// leave makes an attempt leave because people want so. If it cannot be asked to, it is killed or goes on.
+func leave(a train.Attempt, job train.Job, askable bool) (Action, bool) {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopWanted}
+	action.Reason = cmp.Or(job.Withheld(), train.Reason{Code: "Requeued", Message: "it goes to the end of the queue"})
+	if !askable {
+		action.Kind = Kill
+	}
+	return action, job.Leaves(a) && (askable || job.Wanted.Force)
 }
 
 // silent reports whether the code of an attempt has gone silent, and its user wants it restarted then.
@@ -101,7 +115,7 @@ func forLeaving(s State, l Limits, a train.Attempt) (Action, bool) {
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && runsAs(a, wanted)
-	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale)
+	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale) || a.Stop == train.StopWanted && !s.Jobs[a.Job].Leaves(a)
 	if a.Stop == train.StopRetune {
 		why, known := s.Retunes[ReportKey{a.Job, a.Number}]
 		moot = known && why.Code == ""

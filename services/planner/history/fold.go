@@ -80,6 +80,7 @@ func (l *life) take(at time.Time, body any) {
 		l.spec = b.Spec
 	case *event.Started:
 		if n := len(l.attempts); n == 0 || l.attempts[n-1].number < b.Attempt {
+			l.finished = time.Time{} // it may have been resumed
 			l.attempts = append(l.attempts, attempt{number: b.Attempt, node: b.Node, devices: len(b.Devices), on: on(b), started: at})
 		}
 	case *event.EpochEnded:

@@ -14,7 +14,7 @@ import (
 // fingerprint has (TestAnswersAreNews).
 var unread = map[string]string{
 	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
-	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "RecentRestarts": "whether it may move counts",
+	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "Withheld": "likewise", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
@@ -86,7 +86,7 @@ func fullState() State {
 	s.Now, s.Rates, s.Interference = now, nil, map[string]*curve.Interference{"gpu": curve.NewInterference("", nil)}
 	n, j := &s.Nodes[0], &s.Jobs[0]
 	n.ID, n.Devices[0].ID = "a", "gpu:0"
-	j.SubmittedAt, j.CancelRequested, j.Spec.Deadline = now, false, &now
+	j.SubmittedAt, j.CancelRequested, j.Withheld, j.Spec.Deadline = now, false, nil, &now
 	j.Spec.Device, j.Spec.GPU = "gpu", n.Devices[0].Model
 	j.Slow[0].FoundAt = now
 	j.Planned.Node, j.Planned.Devices, j.Planned.Parts = "a", []train.DeviceID{"gpu:0"}, nil

@@ -125,6 +125,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.find(t, d).EpochsDone = count(t, d, "epochs", 0)
 	case "cancel":
 		s.find(t, d).CancelRequested = true
+	case "hold":
+		s.find(t, d).Withheld = &train.Reason{Code: "Held", Message: "held by ann", Hint: "`switchyard release` lets it start"}
+	case "release":
+		s.find(t, d).Withheld = nil
 	case "ended":
 		id := s.find(t, d).ID
 		s.state.Jobs = slices.DeleteFunc(s.state.Jobs, func(j Job) bool { return j.ID == id })

@@ -111,7 +111,7 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool) []state.J
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
 		paused := !a.Live() && r.Settings[string(j.ID)].Pauses(j.EpochsDone)
-		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
+		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Ends(j) {
 			continue
 		}
 		job := r.job(j, now)
@@ -129,7 +129,7 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	key := string(j.ID)
 	wish := r.Settings[key]
 	job := state.Job{
-		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
+		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.QueuedAt(), EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
 		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]),
 		BatchDevices: wish.BatchDevices,
@@ -147,8 +147,12 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 		job.Model, job.Slow = &m, m.Stragglers
 	}
 	if !a.Live() {
+		if why := j.Withheld(); why.Code != "" {
+			job.Withheld = &why
+		}
 		return job
 	}
+	job.CancelRequested = job.CancelRequested || j.Leaves(a) && (report.Askable() || j.Wanted.Force)
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},

@@ -95,6 +95,9 @@ func (p *page) standing(j train.Job, now time.Time) {
 	if j.CancelRequested && !j.State.Terminal() {
 		p.field("", "its cancellation was requested")
 	}
+	if why := j.Withheld(); why.Code != "" && !j.State.Terminal() {
+		p.field("wanted", "%s, %s ago", render.EscapeText(why.Message), render.Duration(now.Sub(j.Wanted.At).Seconds()))
+	}
 	for i, r := range j.Blockers {
 		label := "  also"
 		if i == 0 {

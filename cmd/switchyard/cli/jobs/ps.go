@@ -145,8 +145,12 @@ func tell(w io.Writer, l view.Left, shown int) {
 
 func psLine(j view.Job, now time.Time) string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
+	reason := j.Reason
+	if j.State == train.StateHeld || j.State == train.StatePaused {
+		reason = j.Message // says by whom
+	}
 	return strings.Join([]string{
-		string(j.ID), render.Cell(j.Name, nameWidth), render.Cell(j.User, userWidth), string(j.State), render.Cell(j.Reason, reasonWidth), psDevices(j),
+		string(j.ID), render.Cell(j.Name, nameWidth), render.Cell(j.User, userWidth), string(j.State), render.Cell(reason, reasonWidth), psDevices(j),
 		psEpochs(j), psProgress(j), render.ETA(j.Predicted, now), ran(j.RunSeconds), age(j.SubmittedAt, now),
 		render.EnergyOf(train.Account{Energy: j.Energy, Methods: j.EnergyMethods}),
 	}, "\t")

@@ -1,4 +1,4 @@
-// Package jobs holds the commands that submit, list, follow, cancel and purge jobs.
+// Package jobs holds the commands that submit, list, follow, pause, resume, cancel and purge jobs.
 package jobs
 
 import (
@@ -25,9 +25,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Commands returns the commands about jobs: run, down, submit, ps, logs, cancel, wait, render and purge.
+// Commands returns the commands about jobs.
 func Commands() []console.Command {
-	return []console.Command{runCommand, downCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{runCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	for _, v := range verbs() {
+		list = append(list, v.command)
+	}
+	return list
 }
 
 func submitCommand(a *console.Console) *cobra.Command {

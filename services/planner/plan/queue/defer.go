@@ -1,6 +1,6 @@
-// Package queue decides who waits for what before a policy is asked: deferral until energy is cheaper, and reservations
-// for jobs that have waited for too long, which smaller jobs may not backfill. The order of the queue itself is
-// cluster.InQueue.
+// Package queue decides who waits for what before a policy is asked: deferral until energy is cheaper, jobs that are
+// held or paused, and reservations for jobs that have waited for too long, which smaller jobs may not backfill. The
+// order of the queue itself is cluster.InQueue.
 package queue
 
 import (
@@ -49,6 +49,21 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 	slices.SortFunc(waiting, func(a, b train.Waiting) int {
 		return cmp.Or(cmp.Compare(a.StartInSeconds, b.StartInSeconds), cmp.Compare(a.Job, b.Job))
 	})
+	return waiting
+}
+
+// Withhold takes those jobs out that people hold or have paused, and returns why they wait.
+func Withhold(s *cluster.Snapshot) []train.Waiting {
+	var waiting []train.Waiting
+	s.Gangs = slices.DeleteFunc(s.Gangs, func(g *cluster.Gang) bool {
+		if g.Withheld != nil {
+			s.Deferred, waiting = append(s.Deferred, g), append(waiting, train.Waiting{Job: g.ID, Blockers: []train.Reason{*g.Withheld}})
+		}
+		return g.Withheld != nil
+	})
+	for i, g := range s.Gangs {
+		g.Rank, g.Turn = i, i
+	}
 	return waiting
 }
 

@@ -42,16 +42,19 @@ type Job struct {
 	ID   train.JobID `json:"id"`
 	Spec train.Spec  `json:"spec"`
 	// Priority is the effective one; higher goes first.
-	Priority        int          `json:"priority"`
-	SubmittedAt     time.Time    `json:"submitted_at"`
-	EpochsDone      int          `json:"epochs_done"`
-	RunSeconds      float64      `json:"run_seconds"`
+	Priority    int       `json:"priority"`
+	SubmittedAt time.Time `json:"submitted_at"`
+	EpochsDone  int       `json:"epochs_done"`
+	RunSeconds  float64   `json:"run_seconds"`
+	// CancelRequested is set while a job has to leave, whatever a plan says.
 	CancelRequested bool         `json:"cancel_requested,omitempty"`
 	Model           *train.Model `json:"model,omitempty"`
 	// Running is the live attempt. Planned is what the last plan gave, applied or not: the planner keeps it while it is
 	// being applied.
 	Running *Running `json:"running,omitempty"`
 	Planned *Holding `json:"planned,omitempty"`
+	// Withheld is why people keep a job that waits from its devices.
+	Withheld *train.Reason `json:"withheld,omitempty"`
 
 	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish.
 	WantsDevices int `json:"wants_devices,omitempty"`
