@@ -413,6 +413,27 @@ func (p *page) spec(s train.Spec) {
 	if told := trainingWords(s); told != "" {
 		p.field("  training", "%s", told)
 	}
+	p.field("  devices", "%s", deviceWords(s))
+	for _, n := range s.Notify {
+		p.field("  notify", "%s", noticeWords(n))
+	}
+	if len(s.Ports) > 0 {
+		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
+	}
+	line := fmt.Sprint(*s.Priority)
+	if s.EstimatedHours > 0 {
+		line += fmt.Sprintf(", estimated to take %s", render.Duration(s.EstimatedHours*3600))
+	}
+	p.field("  priority", "%s", line)
+	line = fmt.Sprintf("at most %d in a row after crashes of its node or processes", *s.MaxRestarts)
+	if s.Retries != nil {
+		line += fmt.Sprintf(", %d after a status other than 0", *s.Retries)
+	}
+	p.field("  restarts", "%s", line)
+}
+
+// deviceWords says which devices a job asks for.
+func deviceWords(s train.Spec) string {
 	need := s.DeviceNeed()
 	devices := need.Count(s.MaxDevices)
 	if s.MaxDevices > s.MinDevices {
@@ -428,30 +449,19 @@ func (p *page) spec(s train.Spec) {
 	if s.EstimatedMemoryMiB > 0 && need.Kind != train.KindGPU {
 		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
 	}
-	p.field("  devices", "%s", devices)
-	for _, n := range s.Notify {
-		kinds := []string{string(train.NoticeEnded)}
-		if len(n.On) > 0 {
-			kinds = kinds[:0]
-		}
-		for _, on := range n.On {
-			kinds = append(kinds, string(on))
-		}
-		p.field("  notify", "%s of: %s", render.EscapeText(n.Webhook+n.Mail+n.Command), strings.Join(kinds, ", "))
+	return devices
+}
+
+// noticeWords says who is told what of a job.
+func noticeWords(n train.NotifySpec) string {
+	kinds := []string{string(train.NoticeEnded)}
+	if len(n.On) > 0 {
+		kinds = kinds[:0]
 	}
-	if len(s.Ports) > 0 {
-		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
+	for _, on := range n.On {
+		kinds = append(kinds, string(on))
 	}
-	line := fmt.Sprint(*s.Priority)
-	if s.EstimatedHours > 0 {
-		line += fmt.Sprintf(", estimated to take %s", render.Duration(s.EstimatedHours*3600))
-	}
-	p.field("  priority", "%s", line)
-	line = fmt.Sprintf("at most %d in a row after crashes of its node or processes", *s.MaxRestarts)
-	if s.Retries != nil {
-		line += fmt.Sprintf(", %d after a status other than 0", *s.Retries)
-	}
-	p.field("  restarts", "%s", line)
+	return fmt.Sprintf("%s of: %s", render.EscapeText(n.Webhook+n.Mail+n.Command), strings.Join(kinds, ", "))
 }
 
 // folders prints the job's folders, and the names by which the job sees them.
