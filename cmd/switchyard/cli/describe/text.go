@@ -452,7 +452,7 @@ func deviceWords(s train.Spec) string {
 	return devices
 }
 
-// noticeWords says who is told what of a job.
+// noticeWords names a recipient of notices, and what they are about.
 func noticeWords(n train.NotifySpec) string {
 	kinds := []string{string(train.NoticeEnded)}
 	if len(n.On) > 0 {
