@@ -36,6 +36,7 @@ const (
 	Experiments    Bucket[ExperimentRecord]         = "experiments"
 	Settings       Bucket[train.Setting]            = "settings"
 	Profiles       Bucket[GroundTruth]              = "profiles"
+	Notices        Bucket[train.Notices]            = "notices"
 	Leases         Bucket[Lease]                    = "leases"
 )
 
@@ -82,11 +83,11 @@ func Buckets() []BucketInfo {
 		}},
 		{Name: string(Attempts), Doc: "The newest attempt of each job.", Records: []Record{
 			record(Attempts, "Attempts", "<job>", executor,
-				"The truth about the processes of a job and the devices they hold.", planner, nodeagent, web),
+				"The truth about the processes of a job and the devices they hold.", planner, nodeagent, admission, web),
 		}},
 		{Name: string(Reports), Doc: "Reports of training code about each attempt.", Records: []Record{
 			record(Reports, "Reports", "<job>.<attempt>", nodeagent,
-				"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor, web),
+				"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor, admission, web),
 		}},
 		ledger(),
 		{Name: string(Hours), Keep: 400 * day, Doc: "The energy booked of each node in each hour, for energy reports.", Records: []Record{
@@ -137,6 +138,9 @@ func Buckets() []BucketInfo {
 			record(Profiles, "Profiles", ProfilesKey+", or the name of a comparison", experiments,
 				"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
 					"`switchyard tune` also imports into it."),
+		}},
+		{Name: string(Notices), Doc: "The notices about jobs that people got.", Records: []Record{
+			record(Notices, "Notices", "<job>", admission, "The notices about a job that were delivered or given up."),
 		}},
 		{Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Records: []Record{
 			record(Leases, "Leases", "<service>", "the holder",

@@ -138,11 +138,25 @@ type Spec struct {
 	// process that runs without a container.
 	Cores         int   `json:"cores,omitempty"`
 	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
-	// Ports are container ports to expose on the node.
+	// Ports are container ports to expose on the node. A process without an image listens on the node itself: both numbers
+	// must be equal then.
 	Ports []PortMapping `json:"ports,omitempty"`
 
 	// Priority from 0 to 100; higher goes first. Left out it is 50.
 	Priority *int `json:"priority,omitempty"`
+	// Devices is the number of devices if it is fixed: MinDevices and MaxDevices in one.
+	Devices int `json:"devices,omitempty"`
+	// Device is the kind of device that the job needs: gpu or cpu. Left out, any will do, unless GPU or GPUMemory is
+	// given.
+	Device DeviceKind `json:"device,omitempty"`
+	// GPU is the model of GPU that the job needs, or several: H100|A100. A model is a part of the product's name, in
+	// any case.
+	GPU string `json:"gpu,omitempty"`
+	// GPUMemory is the memory that each GPU must have, with its unit: 20GiB. It is EstimatedMemoryMiB of a GPU.
+	GPUMemory string `json:"gpu_memory,omitempty"`
+	// CPUs is another name of Cores. Memory is MainMemoryMiB with a unit: 32GiB.
+	CPUs   int    `json:"cpus,omitempty"`
+	Memory string `json:"memory,omitempty"`
 	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to
 	// MaxDevices).
 	MinDevices int `json:"min_devices,omitempty"`
@@ -169,6 +183,8 @@ type Spec struct {
 	// Retries is how often the program is started again, in all, after it ended with a status other than 0 (default: 1
 	// if the attempt that failed saved a checkpoint, else 0).
 	Retries *int `json:"retries,omitempty"`
+	// Notify says who is notified when something happens to the job.
+	Notify []NotifySpec `json:"notify,omitempty"`
 	// RestartSilent ends an attempt whose code has gone silent, and starts the next one from the newest checkpoint, as
 	// after a loss: code that has reported steps and reports none for twenty of its own steps, and a minute, is silent.
 	RestartSilent bool `json:"restart_silent,omitempty"`
@@ -225,8 +241,27 @@ const (
 	DefaultCalmEpochs  = 3
 )
 
-// WithDefaults fills in the fields that the user left out.
+// Expanded returns the spec with the short forms that it can be written in expanded to the fields that they stand for.
+// An amount that cannot be read stays as it is.
+func (s Spec) Expanded() Spec {
+	if s.Device == "" && (s.GPU != "" || s.GPUMemory != "") {
+		s.Device = KindGPU
+	}
+	s.MinDevices, s.MaxDevices, s.Devices = cmp.Or(s.Devices, s.MinDevices), cmp.Or(s.Devices, s.MaxDevices), 0
+	s.Cores, s.CPUs = cmp.Or(s.CPUs, s.Cores), 0
+	amount := func(written *string, mib *int64) {
+		if size, err := unit.ParseBytes(*written); err == nil {
+			*written, *mib = "", size.MiB()
+		}
+	}
+	amount(&s.GPUMemory, &s.EstimatedMemoryMiB)
+	amount(&s.Memory, &s.MainMemoryMiB)
+	return s
+}
+
+// WithDefaults expands the spec, and fills in the fields that the user left out.
 func (s Spec) WithDefaults() Spec {
+	s = s.Expanded()
 	if s.Priority == nil {
 		p := DefaultPriority
 		s.Priority = &p

@@ -5,6 +5,8 @@ package unit
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -108,4 +110,28 @@ func (b Bytes) String() string {
 	default:
 		return fmt.Sprintf("%d B", int64(b))
 	}
+}
+
+// Exact prints b without rounding, as people write it: 20 GiB, 1536 MiB.
+func (b Bytes) Exact() string {
+	switch {
+	case b >= GiB && b%GiB == 0:
+		return fmt.Sprintf("%d GiB", b/GiB)
+	case b >= MiB && b%MiB == 0:
+		return fmt.Sprintf("%d MiB", b/MiB)
+	}
+	return b.String()
+}
+
+// ParseBytes reads an amount of memory with its unit, binary (20GiB, 512 MiB) or decimal (80GB).
+func ParseBytes(s string) (Bytes, error) {
+	digits := strings.TrimRight(s, "BbGgiIKkMmTt ")
+	n, err := strconv.ParseFloat(digits, 64)
+	of, known := map[string]Bytes{
+		"kib": KiB, "mib": MiB, "gib": GiB, "tib": 1024 * GiB, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+	}[strings.ToLower(strings.TrimSpace(s[len(digits):]))]
+	if err != nil || !known || !(n > 0 && n*float64(of) < math.MaxInt64) {
+		return 0, fmt.Errorf("want an amount with a unit, such as 20GiB, 512MiB or 80GB; found %.80q", s)
+	}
+	return Bytes(math.Round(n * float64(of))), nil
 }

@@ -43,3 +43,21 @@ func TestDurationsReadAsPeopleWriteThem(t *testing.T) {
 		}
 	}
 }
+
+func TestAmountsOfMemory(t *testing.T) {
+	for written, want := range map[string]unit.Bytes{"20GiB": 20 * unit.GiB, "512 MiB": 512 * unit.MiB, "1.5gib": 1536 * unit.MiB, "80GB": 80e9, "1TiB": 1024 * unit.GiB, "3kb": 3000} {
+		if got, err := unit.ParseBytes(written); err != nil || got != want {
+			t.Errorf("%s: %d, %v; want %d", written, got, err, want)
+		}
+	}
+	for _, wrong := range []string{"", "20", "GiB", "-1GiB", "0GiB", "NaNGiB", "20 G i B", "1e30TiB", "20Gibi"} {
+		if got, err := unit.ParseBytes(wrong); err == nil {
+			t.Errorf("%q is read as %d", wrong, got)
+		}
+	}
+	for b, want := range map[unit.Bytes]string{20 * unit.GiB: "20 GiB", 24577 * unit.MiB: "24577 MiB", 80e9: "74.5 GiB", 5: "5 B"} {
+		if got := b.Exact(); got != want {
+			t.Errorf("%d is printed as %q, want %q", b, got, want)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 type inventory struct {
 	mu    sync.Mutex
 	nodes map[train.NodeID]train.Node
+	means fit.Means
 }
 
 func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
@@ -29,7 +30,7 @@ func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
 func (l *inventory) snapshot() fit.Inventory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var where fit.Inventory
+	where := fit.Inventory{Means: l.means}
 	for _, n := range l.nodes {
 		where.Nodes = append(where.Nodes, n)
 	}

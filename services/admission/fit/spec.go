@@ -14,6 +14,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func (c *checker) identity() {
@@ -361,8 +362,49 @@ func (c *checker) amounts() {
 	}
 }
 
+// shortForms refuses a job that says the same in two ways, and amounts that cannot be read.
+func (c *checker) shortForms(s train.Spec) {
+	for _, f := range []struct {
+		short, long  string
+		given, again bool
+	}{
+		{"devices", "min_devices", s.Devices != 0, s.MinDevices != 0},
+		{"devices", "max_devices", s.Devices != 0, s.MaxDevices != 0},
+		{"cpus", "cores", s.CPUs != 0, s.Cores != 0},
+		{"memory", "main_memory_mib", s.Memory != "", s.MainMemoryMiB != 0},
+		{"gpu_memory", "estimated_memory_mib", s.GPUMemory != "", s.EstimatedMemoryMiB != 0},
+	} {
+		if f.given && f.again {
+			c.refuse("Contradiction", f.short, "leave one of them out", "it stands for %s, which is also given", f.long)
+		} else if f.given {
+			c.written[f.long] = f.short
+		}
+	}
+	for _, left := range []struct{ field, text string }{{"gpu_memory", c.spec.GPUMemory}, {"memory", c.spec.Memory}} {
+		if _, err := unit.ParseBytes(left.text); left.text != "" && err != nil {
+			c.refuse("InvalidAmount", left.field, "", "%v", err)
+		}
+	}
+}
+
+// kinds checks what the job asks of its devices.
+func (c *checker) kinds() {
+	need := c.spec.DeviceNeed()
+	c.oneOf("device", string(need.Kind), string(train.KindGPU), string(train.KindCPU))
+	if c.spec.GPU != "" && len(need.Models) == 0 || len(c.spec.GPU) > maxModels || !printable(c.spec.GPU) {
+		c.refuse("InvalidName", "gpu", "e.g. H100, or H100|A100", "want models of GPUs with | between them, at most %d bytes, found %s", maxModels, quote(c.spec.GPU))
+	}
+	if need.Kind == train.KindCPU && (c.spec.GPU != "" || c.written["estimated_memory_mib"] != "") {
+		c.refuse("Contradiction", "device", "leave it out", "it is cpu, but gpu or gpu_memory is given")
+	}
+}
+
+// maxModels is the longest list of models.
+const maxModels = 256
+
 func (c *checker) devices() {
 	s := c.spec
+	c.kinds()
 	c.between("min_devices", int64(s.MinDevices), 0, MaxDevices, "")
 	c.between("max_devices", int64(s.MaxDevices), 0, MaxDevices, "")
 	c.between("cores", int64(s.Cores), 0, MaxCores, "")
@@ -464,5 +506,9 @@ func (c *checker) ports() {
 			continue
 		}
 		first[p.NodePort] = i
+		if c.spec.Image == "" && p.NodePort >= FirstNodePort && p.ContainerPort > 0 && p.ContainerPort <= 65535 && p.NodePort != p.ContainerPort {
+			c.refuse("NotSupported", field, fmt.Sprintf("listen on port %d and give %[1]d for both, or run it in an image", p.NodePort),
+				"a process without an image listens on the node itself: port %d cannot lead to port %d", p.NodePort, p.ContainerPort)
+		}
 	}
 }

@@ -131,6 +131,9 @@ func (b *digest) spec(s *train.Spec) {
 	if s.TimeLimit > 0 {
 		b.add(s.TimeLimit.Seconds())
 	}
+	if s.Device != "" || s.GPU != "" {
+		b.words(string(s.Device), s.GPU)
+	}
 	for _, of := range [...]any{s.AdaptiveBatch, s.Stop, s.NodeLabels, s.Deadline, s.ParameterServers, s.Energy} {
 		b.value(reflect.ValueOf(of))
 	}

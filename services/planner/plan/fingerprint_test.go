@@ -21,7 +21,7 @@ var unread = map[string]string{
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
-	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
+	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
 }
 
 // TestEveryFieldIsNews: whichever field of a state changes, the next decision sees that there is news.
@@ -87,6 +87,7 @@ func fullState() State {
 	n, j := &s.Nodes[0], &s.Jobs[0]
 	n.ID, n.Devices[0].ID = "a", "gpu:0"
 	j.SubmittedAt, j.CancelRequested, j.Withheld, j.Spec.Deadline = now, false, nil, &now
+	j.Spec.Device, j.Spec.GPU = "gpu", n.Devices[0].Model
 	j.Slow[0].FoundAt = now
 	j.Planned.Node, j.Planned.Devices, j.Planned.Parts = "a", []train.DeviceID{"gpu:0"}, nil
 	j.Planned.Servers[0].Node = "a"

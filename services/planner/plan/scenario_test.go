@@ -17,7 +17,7 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250] [labels=(tier:fast)]
+//	node id=a devices=4 [kind=gpu] [model=T4] [memory=16] [watts=250] [labels=(tier:fast)]
 //	                                                a node with devices: memory in GiB each, a fifth of
 //	                                                the watts when idle
 //	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
@@ -26,7 +26,7 @@ import (
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
 //	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing
-//	    program=p ...]                              a job, submitted one second after the one before
+//	    device=gpu gpu=T4 program=p ...]            a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]
 //	                                                part: of the device's memory, in GiB
 //	planned id=x node=a devices=(cpu:0) [nowhere]   what the last plan gave, if it differs; nowhere: nothing
@@ -186,7 +186,7 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	n := train.Node{ID: train.NodeID(text(t, d, "id", "")), Cores: count(t, d, "cores", 0), Labels: labels(d)}
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
-			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
+			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Model: text(t, d, "model", ""), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
 			BusyWatts: float64(count(t, d, "watts", 0)), IdleWatts: float64(count(t, d, "watts", 0)) / 5,
 		})
 	}
@@ -235,7 +235,7 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 		Spec: train.Spec{
 			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
-			AllowSharing: d.HasArg("sharing"), ScriptPath: text(t, d, "program", ""), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
+			AllowSharing: d.HasArg("sharing"), ScriptPath: text(t, d, "program", ""), Device: train.DeviceKind(text(t, d, "device", "")), GPU: text(t, d, "gpu", ""), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
 		},
 	}
 	if d.HasArg("servers") {

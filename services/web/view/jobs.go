@@ -76,6 +76,8 @@ type Job struct {
 	Devices []train.DeviceID `json:"devices"`
 	// MinDevices is the number of devices that it needs.
 	MinDevices int `json:"min_devices"`
+	// Device is the kind of the devices that it holds or, if it waits, asks for.
+	Device train.DeviceKind `json:"device,omitempty"`
 	// EpochsDone is the number of epochs behind it.
 	EpochsDone int `json:"epochs_done"`
 	// MaxEpochs is the number of epochs of the whole training; 0 if it is unknown.
@@ -221,12 +223,12 @@ func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
 func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Time) Job {
 	v := Job{
 		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: j.Message,
-		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
+		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, Device: j.Spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
 		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt), Progress: progress(x, j, now),
 		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,
 	}
 	if len(j.Devices) > 0 {
-		v.Devices = j.Devices
+		v.Devices, v.Device = j.Devices, j.Devices[0].Kind()
 	}
 	if account := x.Accounts.Get(string(j.ID)); account != nil {
 		v.Energy = account.Energy

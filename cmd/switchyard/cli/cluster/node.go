@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func nodeCommand(a *console.Console) *cobra.Command {
@@ -239,11 +240,47 @@ type nodeRow struct {
 	ID      train.NodeID `json:"id"`
 	State   string       `json:"state"`
 	Devices int          `json:"devices"`
+	// Kinds are the kinds of the devices.
+	Kinds []deviceKind `json:"kinds"`
 	// Busy counts the devices that jobs have, Jobs are those jobs.
 	Busy        int               `json:"busy"`
 	Jobs        []train.JobID     `json:"jobs"`
 	SeenSeconds float64           `json:"seen_seconds_ago"`
 	Exclusions  []train.Exclusion `json:"exclusions"`
+}
+
+// deviceKind is devices of a node that are alike.
+type deviceKind struct {
+	Kind   train.DeviceKind `json:"kind"`
+	Model  string           `json:"model,omitempty"`
+	Memory unit.Bytes       `json:"memory_bytes,omitempty"`
+	Count  int              `json:"count"`
+}
+
+// kindsOf counts the devices of each kind, in the order of the devices.
+func kindsOf(devices []train.Device) []deviceKind {
+	kinds := []deviceKind{}
+	for _, d := range devices {
+		is := deviceKind{Kind: d.ID.Kind(), Model: d.Model, Memory: d.Memory}
+		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.Kind == is.Kind && k.Model == is.Model && k.Memory == is.Memory })
+		if at < 0 {
+			at, kinds = len(kinds), append(kinds, is)
+		}
+		kinds[at].Count++
+	}
+	return kinds
+}
+
+// words names a kind with its memory, and with its number if it is not the only one.
+func (k deviceKind) words(alone bool) string {
+	words := cmp.Or(k.Model, string(k.Kind))
+	if k.Memory > 0 {
+		words += " " + k.Memory.Exact()
+	}
+	if !alone {
+		words = fmt.Sprintf("%d %s", k.Count, words)
+	}
+	return render.EscapeText(words)
 }
 
 // nodeRows reads the nodes in the order of their ids.
@@ -274,7 +311,7 @@ func nodeRows(ctx context.Context, b *bus.Bus, now time.Time) ([]nodeRow, error)
 
 func newNodeRow(n train.Node, exclusions []train.Exclusion, attempts []train.Attempt, now time.Time) nodeRow {
 	seen := max(now.Sub(n.SeenAt), 0)
-	r := nodeRow{ID: n.ID, Devices: len(n.Devices), Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: append([]train.Exclusion{}, exclusions...)}
+	r := nodeRow{ID: n.ID, Devices: len(n.Devices), Kinds: kindsOf(n.Devices), Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: append([]train.Exclusion{}, exclusions...)}
 	used := map[train.DeviceID]bool{}
 	for _, attempt := range attempts {
 		if on := attempt.DevicesOn(n.ID); attempt.Live() && len(on) > 0 {
@@ -323,9 +360,13 @@ func printNodes(a *console.Console, rows []nodeRow) error {
 		fmt.Fprintln(a.Stderr, "no nodes: start `switchyard up` or a node agent")
 		return nil
 	}
-	err := a.Table("NODE\tSTATE\tDEVICES\tBUSY\tJOBS\tSEEN", func(w io.Writer) {
+	err := a.Table("NODE\tSTATE\tDEVICES\tKIND\tBUSY\tJOBS\tSEEN", func(w io.Writer) {
 		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s ago\n", r.ID, r.State, r.Devices, r.Busy, len(r.Jobs), render.Duration(r.SeenSeconds))
+			var kinds []string
+			for _, k := range r.Kinds {
+				kinds = append(kinds, k.words(len(r.Kinds) == 1))
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%s ago\n", r.ID, r.State, r.Devices, render.Dash(strings.Join(kinds, ", ")), r.Busy, len(r.Jobs), render.Duration(r.SeenSeconds))
 		}
 	})
 	if err != nil {

@@ -436,21 +436,10 @@ func (p *page) spec(s train.Spec) {
 	if told := trainingWords(s); told != "" {
 		p.field("  training", "%s", told)
 	}
-	devices := render.Plural(s.MinDevices, "device")
-	if s.MaxDevices > s.MinDevices {
-		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)
+	p.field("  devices", "%s", deviceWords(s))
+	for _, n := range s.Notify {
+		p.field("  notify", "%s", noticeWords(n))
 	}
-	devices += fmt.Sprintf(", strategy %s, one process %s", s.Strategy, strings.ReplaceAll(string(s.Launch), "_", " "))
-	switch {
-	case s.DisableSharing:
-		devices += ", not shared"
-	case s.AllowSharing:
-		devices += ", which it may share"
-	}
-	if s.EstimatedMemoryMiB > 0 {
-		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
-	}
-	p.field("  devices", "%s", devices)
 	if len(s.Ports) > 0 {
 		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
 	}
@@ -464,6 +453,38 @@ func (p *page) spec(s train.Spec) {
 		line += fmt.Sprintf(", %d after a status other than 0", *s.Retries)
 	}
 	p.field("  restarts", "%s", line)
+}
+
+// deviceWords says which devices a job asks for.
+func deviceWords(s train.Spec) string {
+	need := s.DeviceNeed()
+	devices := need.Count(s.MaxDevices)
+	if s.MaxDevices > s.MinDevices {
+		devices = fmt.Sprintf("%d to %s", s.MinDevices, devices)
+	}
+	devices += fmt.Sprintf(", strategy %s, one process %s", s.Strategy, strings.ReplaceAll(string(s.Launch), "_", " "))
+	switch {
+	case s.DisableSharing:
+		devices += ", not shared"
+	case s.AllowSharing:
+		devices += ", which it may share"
+	}
+	if s.EstimatedMemoryMiB > 0 && need.Kind != train.KindGPU {
+		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
+	}
+	return devices
+}
+
+// noticeWords names a recipient of notices, and what they are about.
+func noticeWords(n train.NotifySpec) string {
+	kinds := []string{string(train.NoticeEnded)}
+	if len(n.On) > 0 {
+		kinds = kinds[:0]
+	}
+	for _, on := range n.On {
+		kinds = append(kinds, string(on))
+	}
+	return fmt.Sprintf("%s of: %s", render.EscapeText(n.Webhook+n.Mail+n.Command), strings.Join(kinds, ", "))
 }
 
 // folders prints the job's folders, and the names by which the job sees them.

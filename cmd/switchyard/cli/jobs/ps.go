@@ -171,15 +171,15 @@ func age(submitted, now time.Time) string {
 	return render.Duration(now.Sub(submitted).Seconds())
 }
 
-// psDevices counts the devices that the job holds or, if it waits, needs.
+// psDevices counts the devices that the job holds or, if it waits, needs, and names their kind.
 func psDevices(j view.Job) string {
 	switch {
 	case len(j.Devices) > 0:
-		return fmt.Sprint(len(j.Devices))
+		return fmt.Sprintf("%d %s", len(j.Devices), j.Device)
 	case j.State.Terminal():
 		return "-"
 	}
-	return fmt.Sprintf("0/%d", j.MinDevices)
+	return strings.TrimSpace(fmt.Sprintf("0/%d %s", j.MinDevices, j.Device))
 }
 
 func psEpochs(j view.Job) string {

@@ -31,11 +31,14 @@ type submitFlags struct {
 	adaptive   train.AdaptiveBatchSpec
 	rate       string
 	servers    int
+	device     string
 	strategy   string
 	launch     string
 	env        []string
 	envFile    string
 	after      []string
+	notify     []string
+	notifyOn   []string
 	upload     bool
 	ports      string
 }
@@ -80,6 +83,12 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.TextVar(&s.TimeLimit, "time-limit", unit.Duration(0), "longest time that the job may run in all, e.g. 90m, 2h or 1d12h; then it is ended as failed (default: any)")
 	fs.StringVar(&f.ports, "ports", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
+	fs.IntVar(&s.Devices, "devices", 0, "number of devices, if it is fixed: --min-devices and --max-devices in one")
+	fs.StringVar(&f.device, "device", "", "kind of device: gpu or cpu (default: any)")
+	fs.StringVar(&s.GPU, "gpu", "", "model of GPU, or several: 'H100|A100'")
+	fs.StringVar(&s.GPUMemory, "gpu-memory", "", "memory that each GPU must have, e.g. 20GiB")
+	fs.IntVar(&s.CPUs, "cpus", 0, "another name of --cores")
+	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
 	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
@@ -90,6 +99,8 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
+	fs.StringArrayVar(&f.notify, "notify", nil, "recipient of notices: a URL, mailto:ADDRESS or command:NAME (repeatable)")
+	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
 	fs.BoolVar(&s.RestartSilent, "restart-silent", false, "restart from the checkpoint if the code reports no step for twenty of its own, and a minute")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
@@ -139,6 +150,12 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("estimated-hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
 	given("time-limit", func() { spec.TimeLimit = f.spec.TimeLimit })
 	given("priority", func() { spec.Priority = &f.priority })
+	given("devices", func() { spec.Devices, spec.MinDevices, spec.MaxDevices = f.spec.Devices, 0, 0 })
+	given("device", func() { spec.Device = train.DeviceKind(f.device) })
+	given("gpu", func() { spec.GPU = f.spec.GPU })
+	given("gpu-memory", func() { spec.GPUMemory, spec.EstimatedMemoryMiB = f.spec.GPUMemory, 0 })
+	given("cpus", func() { spec.CPUs, spec.Cores = f.spec.CPUs, 0 })
+	given("memory", func() { spec.Memory, spec.MainMemoryMiB = f.spec.Memory, 0 })
 	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
 	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
 	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
@@ -190,6 +207,24 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 			return fmt.Errorf("--ports %q: %w", f.ports, err)
 		}
 		spec.Ports = ports
+	}
+	return f.applyNotify(spec)
+}
+
+// applyNotify adds the recipients of notices.
+func (f *submitFlags) applyNotify(spec *train.Spec) error {
+	if len(f.notifyOn) > 0 && len(f.notify) == 0 {
+		return fmt.Errorf("--notify-on %s: want --notify, which names a recipient", strings.Join(f.notifyOn, ","))
+	}
+	for _, target := range f.notify {
+		n, ok := train.ParseNotify(target)
+		if !ok {
+			return fmt.Errorf("--notify %q: want a URL of http or https, mailto:ADDRESS or command:NAME", target)
+		}
+		for _, on := range f.notifyOn {
+			n.On = append(n.On, train.NoticeKind(on))
+		}
+		spec.Notify = append(spec.Notify, n)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ const (
 // Predict predicts how long each gang will take, from its model, the user or the other gangs.
 func (s *Snapshot) Predict() {
 	var known []float64
-	widest := s.Widest()
+	widest := s.Widest(AnyNode)
 	for _, g := range s.Gangs {
 		p := &g.predicted
 		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(g.Most, widest)-g.Least, 0))
@@ -75,11 +75,15 @@ func (g *Gang) Ahead() float64 {
 // Done is how many epochs are done, fractions included if the job reports its steps.
 func (g *Gang) Done() float64 { return cmp.Or(g.Job.Done, float64(g.EpochsDone)) }
 
-// Widest is the size of the largest node, or if gangs may span nodes, of the largest number of devices of one model.
-func (s *Snapshot) Widest() int {
+// Widest is the size of the largest node that suits, or if gangs may span nodes, the largest number of devices of one
+// model.
+func (s *Snapshot) Widest(suits func(*Node) bool) int {
 	most, byModel := 0, map[string]int{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
+		if !suits(n) {
+			continue
+		}
 		size := n.Room()
 		if s.Spans {
 			size += byModel[n.Model]
@@ -89,6 +93,9 @@ func (s *Snapshot) Widest() int {
 	}
 	return most
 }
+
+// AnyNode suits every node.
+func AnyNode(*Node) bool { return true }
 
 // Remaining is the predicted time to the end, in seconds, on the given number of devices of one node from now on.
 func (g *Gang) Remaining(devices int) float64 {
