@@ -31,12 +31,9 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return wish, true
 	case a.Stop != train.StopNone:
 		return forLeaving(s, l, a)
-	case job.ConvergedEpochs > 0:
-		action.Kind, action.Cause = RequestStop, train.StopConverged
-		action.Reason = train.Reason{Code: "Converged", Message: converged(job)}
-		return action, true
-	case job.Overspent != "":
-		action.Kind, action.Cause, action.Reason = RequestStop, train.StopOverspent, tooExpensive(job)
+	}
+	if cause, why := endsEarly(job); cause != train.StopNone {
+		action.Kind, action.Cause, action.Reason = RequestStop, cause, why
 		return action, true
 	}
 	if action, asked := requestStop(s, a); asked {
@@ -47,6 +44,17 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return action, true
 	}
 	return rebatch(s, a)
+}
+
+// endsEarly says why a job ends before its last epoch, if it does.
+func endsEarly(job train.Job) (train.StopCause, train.Reason) {
+	switch {
+	case job.ConvergedEpochs > 0:
+		return train.StopConverged, train.Reason{Code: "Converged", Message: converged(job)}
+	case job.Overspent != "":
+		return train.StopOverspent, tooExpensive(job)
+	}
+	return train.StopNone, train.Reason{}
 }
 
 // overtime reports whether the job of a live attempt has run for as long as it may.
