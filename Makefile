@@ -6,7 +6,7 @@ MAKEFLAGS   += --no-print-directory
 
 GO       ?= go
 BIN      := bin
-SERVICES := admission profiler planner executor nodeagent energy experiments
+SERVICES := admission profiler planner executor nodeagent energy experiments web
 # What a person installs: the command, the server that it starts, and the trainer of the demo and the examples.
 PROGRAMS := $(BIN)/switchyard $(BIN)/switchyard-server $(BIN)/switchyard-trainer
 LINTER   := $(BIN)/golangci-lint
@@ -51,7 +51,7 @@ help: ## list the targets
 demo: $(PROGRAMS) ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo
 
-build: $(PROGRAMS) $(SERVICES:%=$(BIN)/switchyard-%) $(LAB) ## build the command, its server, the seven services, the example trainer and the laboratory into bin/
+build: $(PROGRAMS) $(SERVICES:%=$(BIN)/switchyard-%) $(LAB) ## build the command, its server, the eight services, the example trainer and the laboratory into bin/
 
 # Go's build cache knows what changed, so every build asks it.
 # The command needs no C compiler.

@@ -1,4 +1,4 @@
-// Command switchyard-server holds the seven services and an embedded bus. `switchyard up` starts it.
+// Command switchyard-server holds the eight services and an embedded bus. `switchyard up` starts it.
 package main
 
 import (

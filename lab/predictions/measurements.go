@@ -28,6 +28,8 @@ type measurements struct {
 // measured step time.
 type training struct {
 	name string
+	// family is the application; trainings of one differ in their batch. Empty if there is none like it.
+	family string
 	// heldOut says that no choice in the code was made by looking at this run.
 	heldOut bool
 	epochs  int
@@ -160,7 +162,7 @@ func (m *measurements) loadPollux(root fs.FS) error {
 		slices.Sort(order)
 		samples := 0.0
 		for i, batch := range order {
-			t := training{name: fmt.Sprintf("%s-%d", p.Name, batch), heldOut: i%2 == 1}
+			t := training{name: fmt.Sprintf("%s-%d", p.Name, batch), family: p.Name, heldOut: i%2 == 1}
 			if err := t.read(root, batches[batch], slices.Contains(accuracies(), p.Name)); err != nil {
 				return err
 			}

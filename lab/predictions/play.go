@@ -83,7 +83,7 @@ func atTenths(life int, visit func(tenth, done int)) {
 func (t *training) epochsToConverge() []outcome {
 	var all []outcome
 	life := t.converged()
-	rule := train.StopRule{MaxEpochs: t.epochs, MinDecrease: stopDecrease * t.losses[0], Patience: stopPatience}
+	rule := train.StopRule{MaxEpochs: float64(t.epochs), MinDecrease: stopDecrease * t.losses[0], Patience: stopPatience}
 	atTenths(life, func(tenth, done int) {
 		left := curve.Refit(t.history(done)).EpochsLeft(float64(done), rule)
 		all = append(all, outcome{
@@ -104,7 +104,8 @@ func (t *training) lastDecrease(done int) int {
 }
 
 // secondsLeft predicts the time to the declared end: on the configuration that runs, or on the one that has never run.
-func (t *training) secondsLeft(unobserved bool) []outcome {
+// Others of its family have taught it some step times.
+func (t *training) secondsLeft(unobserved bool, taught []curve.StepSample) []outcome {
 	seconds, config := t.seconds, t.config
 	if unobserved {
 		seconds, config = t.moved, t.movedTo
@@ -115,7 +116,9 @@ func (t *training) secondsLeft(unobserved bool) []outcome {
 	var all []outcome
 	atTenths(t.epochs, func(tenth, done int) {
 		o := outcome{tenth: tenth, heldOut: t.heldOut}
-		o.predicted, o.known = curve.Refit(t.history(done)).RemainingSeconds(config, float64(done), train.StopRule{MaxEpochs: t.epochs}, t.stepsPerEpoch)
+		h := t.history(done)
+		h = h.With(curve.Lend(h.Kind, h.Ran(), nil, taught))
+		o.predicted, o.known = curve.Refit(h).RemainingSeconds(config, float64(done), train.StopRule{MaxEpochs: float64(t.epochs)}, t.stepsPerEpoch)
 		for i := range seconds {
 			o.whole += seconds[i]
 			if i >= done {

@@ -31,6 +31,7 @@ func TestPredictionsOfPublishedTrainings(t *testing.T) {
 		{"seconds", measure(r.seconds, later), 100, 0.04, 0.9, 2},
 		{"wall-clock seconds", measure(r.wallClock, later), 400, 0.03, 0.9, 0.2},
 		{"seconds on devices that never ran", measure(r.elsewhere, later), 100, 0.5, 0.65, 2},
+		{"the same, once the family has run", measure(r.lent, half(true)), 150, 0.3, 0.65, 1},
 	} {
 		if c.got.count < c.count || c.got.median > c.median || c.got.inside < c.inside || c.got.median > c.ratioOf*c.got.declared {
 			t.Errorf("%s: %d predictions, median error %.2f (declared %.2f), %.2f within the interval; want %d, %.2f (%.2g of declared), %.2f",
@@ -77,7 +78,7 @@ func TestTenthsOfALife(t *testing.T) {
 		}
 	}
 	x := training{epochs: 4, seconds: []float64{30, 10, 10, 10}, config: train.Config{Workers: 1, Nodes: 1}}
-	all := x.secondsLeft(false)
+	all := x.secondsLeft(false, nil)
 	last := all[len(all)-1]
 	if last.truth != 10 || last.whole != 60 || last.declared != 30 || last.last != 10 || last.predicted.Expected != 10 {
 		t.Errorf("before the last epoch: %+v", last)

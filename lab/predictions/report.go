@@ -15,7 +15,9 @@ import (
 // Report holds every prediction beside the truth.
 type Report struct {
 	epochs, seconds, wallClock, elsewhere []outcome
-	speeds                                []speedOutcome
+	// lent is elsewhere, once the other half of the family has run.
+	lent   []outcome
+	speeds []speedOutcome
 }
 
 // Study plays all measured trainings below a folder through the fits of the live profiler.
@@ -35,16 +37,30 @@ func (m *measurements) study() *Report {
 			r.epochs = append(r.epochs, t.epochsToConverge()...)
 		}
 		if t.steps == nil {
-			r.wallClock = append(r.wallClock, t.secondsLeft(false)...)
+			r.wallClock = append(r.wallClock, t.secondsLeft(false, nil)...)
 		} else {
-			r.seconds = append(r.seconds, t.secondsLeft(false)...)
+			r.seconds = append(r.seconds, t.secondsLeft(false, nil)...)
 		}
-		r.elsewhere = append(r.elsewhere, t.secondsLeft(true)...)
+		r.elsewhere = append(r.elsewhere, t.secondsLeft(true, nil)...)
+		if t.family != "" {
+			r.lent = append(r.lent, t.secondsLeft(true, m.lessons(t))...)
+		}
 	}
 	for i, p := range m.paces {
 		r.speeds = append(r.speeds, p.speeds(uint64(i))...)
 	}
 	return r
+}
+
+// lessons are the step times of the other half of a training's family, each on the configuration that it ran on.
+func (m *measurements) lessons(t *training) []curve.StepSample {
+	var taught []curve.StepSample
+	for i := range m.trainings {
+		if o := &m.trainings[i]; o.family == t.family && o.heldOut != t.heldOut {
+			taught = append(taught, curve.StepSample{Config: o.config, StepSeconds: o.stepSeconds, Weight: 1})
+		}
+	}
+	return taught
 }
 
 // quality sums up the predictions of one kind.
@@ -104,10 +120,27 @@ func (r *Report) Tables() string {
 	heading(&b, "first epoch, declared", "last epoch")
 	halves(&b, "wall clock, ", r.wallClock)
 	halves(&b, "twice the devices, ", r.elsewhere)
+	halves(&b, "twice the devices, its family has run, ", r.lent)
 	b.WriteString("\n")
+	r.coverage(&b)
 	overruns(&b, slices.Concat(r.seconds, r.wallClock))
 	r.speedTable(&b)
 	return b.String()
+}
+
+// coverage says how many of the intervals that users are shown hold the truth: eight of ten should.
+func (r *Report) coverage(b *strings.Builder) {
+	var words []string
+	for _, c := range []struct {
+		what string
+		all  []outcome
+	}{
+		{"epochs", r.epochs}, {"time", r.seconds}, {"wall clock", r.wallClock}, {"twice the devices", r.elsewhere}, {"with its family", r.lent},
+	} {
+		held, other := measure(c.all, half(true)), measure(c.all, half(false))
+		words = append(words, fmt.Sprintf("%s %.0f %% (%.0f %%)", c.what, 100*held.inside, 100*other.inside))
+	}
+	fmt.Fprintf(b, "Coverage of the intervals that users are shown, which should be 80 %%, held out (other half): %s.\n\n", strings.Join(words, ", "))
 }
 
 // overruns says how many jobs get a corrected estimate (curve.CorrectEstimate): of those that declared the truth, and

@@ -200,7 +200,7 @@ func (b *Bus) Ensure(ctx context.Context) error {
 				return err
 			}
 		}
-		return nil
+		return b.ensureUploads(ctx)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
@@ -99,7 +100,7 @@ func (h *holding) wait(ctx context.Context) bool {
 
 // take takes the lease if it is free, or still in the name of this process. Else it returns the holder.
 func (h *holding) take(ctx context.Context) (holder string, err error) {
-	h.mine = contract.Lease{Holder: h.claim.Holder, Since: time.Now().UTC()}
+	h.mine = contract.Lease{Holder: h.claim.Holder, Since: time.Now().UTC(), Build: new(build.This())}
 	e, err := h.kv.Get(ctx, h.claim.Task)
 	switch {
 	case errors.Is(err, ErrNotFound):

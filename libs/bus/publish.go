@@ -77,6 +77,26 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	return ack.Sequence, nil
 }
 
+// PublishOnce stores a fact as the first on its subject. An equal one that is there already makes this a repetition; a
+// different one is ErrConflict.
+func (b *Bus) PublishOnce(ctx context.Context, stream string, f event.Fact) (repeat bool, err error) {
+	if _, err = b.PublishAfter(ctx, f, 0); err == nil {
+		return false, nil
+	}
+	first, lastErr := b.Last(ctx, stream, f.Subject)
+	switch {
+	case errors.Is(lastErr, ErrNotFound):
+		return false, b.Publish(ctx, f) // it did not arrive: try until it does
+	case lastErr != nil:
+		return false, err
+	}
+	body, err := f.Encode()
+	if err == nil && string(first.Data) != string(body) {
+		err = fmt.Errorf("publish %s once: %w", f.Subject, ErrConflict)
+	}
+	return err == nil, err
+}
+
 // Last reads the newest fact on a subject; ErrNotFound if the subject is empty.
 func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (Message, error) {
 	return b.stored(ctx, stream, fmt.Sprintf("the last %s", subject), func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -23,22 +24,42 @@ func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, 
 	}
 	reply, err := b.nc.RequestWithContext(ctx, subject, data)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return answer, fmt.Errorf("ask %s: %w: the service that answers this is not running", subject, ErrAway)
+		return answer, absent(answerer(subject))
 	}
 	if err != nil {
-		return answer, fmt.Errorf("ask %s: %w", subject, err)
+		return answer, fmt.Errorf("ask %s: %w", answerer(subject), err)
 	}
 	if refusal := reply.Header.Get(headerError); refusal != "" {
-		return answer, fmt.Errorf("ask %s: %s", subject, refusal)
+		return answer, fmt.Errorf("%s: %s", answerer(subject), refusal)
 	}
 	body, err := event.Unpack(reply.Data, reply.Header.Get(event.HeaderEncoding))
 	if err != nil {
-		return answer, fmt.Errorf("decode the reply of %s: %w", subject, err)
+		return answer, fmt.Errorf("decode the reply of %s: %w", answerer(subject), err)
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return answer, fmt.Errorf("decode the reply of %s: %w", subject, err)
+		return answer, fmt.Errorf("decode the reply of %s: %w", answerer(subject), err)
 	}
 	return answer, nil
+}
+
+// absent is the error that a service does not run. It counts as ErrAway: the question may be asked again.
+type absent string
+
+func (a absent) Error() string { return string(a) + " is not running" }
+
+// Is makes it an ErrAway.
+func (a absent) Is(target error) bool { return target == ErrAway }
+
+// answerer names who answers a subject switchyard.<service>.<node>.<question>, for a person.
+func answerer(subject string) string {
+	parts := strings.Split(subject, ".")
+	switch {
+	case len(parts) < 3 || parts[0] != "switchyard":
+		return subject
+	case len(parts) == 3:
+		return "the " + parts[1]
+	}
+	return fmt.Sprintf("the %s of node %s", parts[1], parts[2])
 }
 
 // Answer serves requests on a subject until ctx ends. The caller receives an error as its text.

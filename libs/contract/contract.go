@@ -18,6 +18,13 @@ type Bucket[T any] string
 // streams.
 const MaxBucketBytes = int64(1) << 30
 
+// Uploads is the object store that holds the folders of submissions, each under the hash of its content, and
+// MaxUploadsBytes its largest size. Clients write it. Admission deletes folders that no job needs.
+const (
+	Uploads         = "uploads"
+	MaxUploadsBytes = int64(4) << 30
+)
+
 // BucketInfo describes a bucket.
 type BucketInfo struct {
 	Name    string

@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,4 +79,19 @@ func HourPatterns(from, to time.Time) []string {
 		at = next
 	}
 	return patterns
+}
+
+// TrialJob returns the id of the job of a trial.
+func TrialJob(experiment string, trial int) train.JobID {
+	return train.JobID(fmt.Sprintf("%s-t%d", experiment, trial))
+}
+
+// SplitTrialJob is the inverse of TrialJob; ok is false for the id of another job.
+func SplitTrialJob(job string) (experiment string, trial int, ok bool) {
+	i := strings.LastIndex(job, "-t")
+	if i <= 0 {
+		return "", 0, false
+	}
+	trial, err := strconv.Atoi(job[i+2:])
+	return job[:i], trial, err == nil && trial >= 0 && string(TrialJob(job[:i], trial)) == job
 }

@@ -36,6 +36,7 @@ const (
 	Experiments    Bucket[ExperimentRecord]         = "experiments"
 	Settings       Bucket[train.Setting]            = "settings"
 	Profiles       Bucket[GroundTruth]              = "profiles"
+	Notices        Bucket[train.Notices]            = "notices"
 	Leases         Bucket[Lease]                    = "leases"
 )
 
@@ -48,6 +49,7 @@ const (
 	nodeagent   = "nodeagent"
 	energy      = "energy"
 	experiments = "experiments"
+	web         = "web"
 )
 
 // Buckets is the table of buckets.
@@ -56,12 +58,12 @@ func Buckets() []BucketInfo {
 	return []BucketInfo{
 		{Name: string(Jobs), Doc: "The register: the fold of each job's facts.", Records: []Record{
 			record(Jobs, "Jobs", "<job>", admission, "A job: its submission, its state and the fold of its facts.",
-				planner, executor, profiler, nodeagent, energy),
+				planner, executor, profiler, nodeagent, energy, web),
 		}},
 		{Name: string(Nodes), Doc: "Inventory of the nodes.", Records: []Record{
 			record(Nodes, "Nodes", "<node>", nodeagent,
 				"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
-				admission, planner, executor, profiler, energy),
+				admission, planner, executor, profiler, energy, web),
 		}},
 		{Name: string(Conditions), Doc: "The nodes as their cluster manager sees them.", Records: []Record{
 			record(Conditions, "Conditions", "<node>", executor,
@@ -73,19 +75,19 @@ func Buckets() []BucketInfo {
 		}},
 		{Name: string(Models), Doc: "The model learned of each job.", Records: []Record{
 			record(Models, "Models", "<job>", profiler,
-				"The fitted convergence and speed of a job, and the predictions that follow.", planner),
+				"The fitted convergence and speed of a job, and the predictions that follow.", planner, web),
 		}},
 		{Name: string(Interference), Keep: 90 * day, Doc: "Interference between jobs that share a device.", Records: []Record{
 			record(Interference, "Interference", "d<type of device, in hex>.v<driver, in hex>", profiler,
-				"How fast jobs run alone and beside each other on a type of device with one version of its driver.", planner),
+				"How fast jobs run alone and beside each other on a type of device with one version of its driver.", planner, web),
 		}},
 		{Name: string(Attempts), Doc: "The newest attempt of each job.", Records: []Record{
 			record(Attempts, "Attempts", "<job>", executor,
-				"The truth about the processes of a job and the devices they hold.", planner, nodeagent),
+				"The truth about the processes of a job and the devices they hold.", planner, nodeagent, admission, web),
 		}},
 		{Name: string(Reports), Doc: "Reports of training code about each attempt.", Records: []Record{
 			record(Reports, "Reports", "<job>.<attempt>", nodeagent,
-				"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor),
+				"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor, admission, web),
 		}},
 		ledger(),
 		{Name: string(Hours), Keep: 400 * day, Doc: "The energy booked of each node in each hour, for energy reports.", Records: []Record{
@@ -110,7 +112,7 @@ func Buckets() []BucketInfo {
 			record(TuningRounds, "TuningRounds", "<node>.<kind of device>.<number>", planner,
 				"The desired micro-batches on a device, and the measurements behind them."),
 			record(Tunings, "Tunings", "<node>.<kind of device>.<number>", planner,
-				"The micro-batches alone: the part of the same record that agents read.", nodeagent),
+				"The micro-batches alone: the part of the same record that agents read.", nodeagent, web),
 		}},
 		{Name: string(Probes), Doc: "Desired network probes.", Records: []Record{
 			record(Probes, "Probes", "<node>", planner,
@@ -125,7 +127,7 @@ func Buckets() []BucketInfo {
 		}},
 		{Name: string(Experiments), Keep: 90 * day, Doc: "Searches for hyper-parameters.", Records: []Record{
 			record(Experiments, "Experiments", "<experiment>", experiments,
-				"The state of an experiment and its decisions: its trials with their epochs."),
+				"The state of an experiment and its decisions: its trials with their epochs.", web),
 		}},
 		{Name: string(Settings), Doc: "Desired system parameters of trials.", Records: []Record{
 			record(Settings, "Settings", "<job>", experiments,
@@ -136,6 +138,9 @@ func Buckets() []BucketInfo {
 			record(Profiles, "Profiles", ProfilesKey+", or the name of a comparison", experiments,
 				"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
 					"`switchyard tune` also imports into it."),
+		}},
+		{Name: string(Notices), Doc: "The notices about jobs that people got.", Records: []Record{
+			record(Notices, "Notices", "<job>", admission, "The notices about a job that were delivered or given up."),
 		}},
 		{Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Records: []Record{
 			record(Leases, "Leases", "<service>", "the holder",
@@ -148,9 +153,9 @@ func ledger() BucketInfo {
 	doc := "The energy ledger. It holds records of five types, each under a key prefix."
 	return BucketInfo{Name: string(Accounts), Doc: doc, Records: []Record{
 		record(Accounts, "Accounts", "job.<job>", energy,
-			"The account of a job: the energy attributed to it.", planner, experiments),
+			"The account of a job: the energy attributed to it.", planner, experiments, web),
 		record(EnergyProgress, "EnergyProgress", "course.<job>", energy,
-			"The energy a job had used at the end of each of its epochs.", planner, experiments),
+			"The energy a job had used at the end of each of its epochs.", planner, experiments, web),
 		record(Books, "Books", "node.<node>", energy, "The book of a node, up to the last interval booked."),
 		record(SeriesNodes, "SeriesNodes", "series.<node>", energy, "How far the time series of a node are written."),
 		record(SeriesJobs, "SeriesJobs", "series-job.<job>", energy, "How far the time series of a job are written."),

@@ -39,7 +39,7 @@ func BindSpec(r *strict.Reader, n *strict.Node, field string) train.Spec {
 }
 
 func submissionReader() *strict.Reader {
-	return strict.New(strict.Options{MaxBytes: MaxBodyBytes, OtherNames: OtherNames})
+	return strict.New(strict.Options{MaxBytes: MaxBodyBytes, SecondNames: SecondNames, OtherNames: OtherNames})
 }
 
 func bindSubmission(r *strict.Reader, root *strict.Node) (train.Spec, []train.Reason) {
@@ -69,6 +69,20 @@ func reasons(r *strict.Reader) []train.Reason {
 	return list
 }
 
+// DecodeRequest reads the body of a fact of kind k that a person sends into what k.New makes, as strictly as
+// DecodeSubmission. Only a submission must have a body.
+func DecodeRequest(k Kind, data []byte) (any, []train.Reason) {
+	body := k.New()
+	if len(data) == 0 && k.Fact != FactSubmitted {
+		return body, nil
+	}
+	r := submissionReader()
+	if root, ok := r.JSON(data); ok {
+		r.Bind(root, "", body)
+	}
+	return body, reasons(r)
+}
+
 // DecodeBody reads the body of a fact of kind k between services into what k.New makes, ignoring unknown keys. Facts
 // that people may publish by hand may have no body.
 func DecodeBody(k Kind, data []byte) (any, error) {
@@ -83,6 +97,24 @@ func DecodeBody(k Kind, data []byte) (any, error) {
 		return nil, fmt.Errorf("decode %s: %w", k.Subject(), err)
 	}
 	return body, nil
+}
+
+// SecondNames returns the field of a job for the shorter name under which it is accepted, too, or "". The flags of
+// `switchyard submit` are these keys and names, with - for _.
+func SecondNames(key string) string {
+	switch key {
+	case "epochs":
+		return "max_epochs"
+	case "hours":
+		return "estimated_hours"
+	case "memory_mib":
+		return "estimated_memory_mib"
+	case "script":
+		return "script_path"
+	case "port":
+		return "ports"
+	}
+	return ""
 }
 
 // OtherNames returns the field of a job for another submission tool's name of it, or "".
@@ -102,7 +134,7 @@ func OtherNames(key string) string {
 		return "ports"
 	case "directorytomount":
 		return "custom_dir"
-	case "epochs", "num_epochs":
+	case "num_epochs":
 		return "max_epochs"
 	case "gpus", "num_gpus", "devices":
 		return "max_devices"

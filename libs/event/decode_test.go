@@ -12,20 +12,24 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 	priority, restarts, deadline, eta := 70, 0, time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC), 0.5
 	want := train.Spec{
 		Name: "mnist", Family: "digits", User: "ann", Tenant: "vision", Command: []string{"python", "train.py"}, ScriptPath: "/custom/train.py", Image: "torch:2", WorkDir: "/w",
-		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"},
-		LogFormat: train.LogBigDL, Preempt: train.PreemptBySignal, Checkpoint: "checkpoints/*.pt", BatchSize: 64, GlobalBatchSize: 256, BatchPerDevice: true, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 512, MaxPerDevice: 128, LearningRate: train.RateSqrt}, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, AllowSharing: true, TuneEffectiveBatch: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
+		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", Upload: "0a", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"},
+		LogFormat: train.LogBigDL, Progress: &train.ProgressSpec{Pattern: "(?P<epoch>.)", CSV: "*.csv", TensorBoard: "runs", Names: map[string]string{"loss": "Loss"}}, Preempt: train.PreemptBySignal, Checkpoint: "checkpoints/*.pt", BatchSize: 64, GlobalBatchSize: 256, BatchPerDevice: true, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 512, MaxPerDevice: 128, LearningRate: train.RateSqrt}, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, AllowSharing: true, TuneEffectiveBatch: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
 		Cores: 2, MainMemoryMiB: 8192,
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
-		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Retries: &restarts, Deadline: &deadline,
+		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxSteps: 900, RestartSilent: true, MaxRestarts: &restarts, Retries: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 		NodeLabels: map[string]string{"gpushare": "true"},
-		Energy:     &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
+		After:      &train.AfterSpec{OK: []train.JobID{"a"}, Any: []train.JobID{"b"}, Failed: []train.JobID{"c"}}, TimeLimit: unit.Duration(2 * time.Hour),
+		Devices: 2, Device: train.KindGPU, GPU: "H100|A100", GPUMemory: "20GiB", CPUs: 2, Memory: "8GiB",
+		Notify: []train.NotifySpec{{On: []train.NoticeKind{train.NoticeLate}, Webhook: "https://x"}},
+		Energy: &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
 	}
 	data, err := json.Marshal(want)
 	if err != nil {
@@ -45,6 +49,14 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 	}
 }
 
+func TestSecondNamesMeanTheSame(t *testing.T) {
+	first, _ := DecodeJobFile([]byte(`{"max_epochs":3,"estimated_hours":2.5,"estimated_memory_mib":100,"script_path":"a.py","ports":[{"node_port":1,"container_port":2}]}`))
+	second, problems := DecodeJobFile([]byte(`{"epochs":3,"hours":2.5,"memory_mib":100,"script":"a.py","port":[{"node_port":1,"container_port":2}]}`))
+	if diff := cmp.Diff(first, second); diff != "" || len(problems) > 0 || first.MaxEpochs != 3 {
+		t.Error(diff, problems)
+	}
+}
+
 func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
 	cases := []struct {
@@ -54,9 +66,14 @@ func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 		{"fine", `{"name":"a"}`, nil},
 		{"times that are none", `{"deadline":"tomorrow"}`, []string{`WrongType deadline: want a time by RFC 3339, found "tomorrow" (write it as 2026-01-31T18:00:00Z)`}},
 		{"times as numbers", `{"deadline":1770000000}`, []string{"WrongType deadline: want a time, found 1770000000 (write it as 2026-01-31T18:00:00Z)"}},
+		{"a time limit below 0", `{"time_limit":-1}`, []string{`WrongType time_limit: want a time above 0 such as 90m, 2h or 1d12h, found "-1"`}},
+		{"a time limit of 0", `{"time_limit":"0s"}`, []string{`WrongType time_limit: want a time above 0 such as 90m, 2h or 1d12h, found "0s"`}},
+		{"a time limit that is none", `{"time_limit":["2h"]}`, []string{"WrongType time_limit: want text, found a list"}},
 		{"whole numbers in other spellings", `{"batch_size":8.0,"training_set_size":6e4}`, nil},
 		{"unknown key with a near miss", `{"batchsize":1}`, []string{"UnknownField batchsize: no such field (did you mean batch_size?)"}},
 		{"other case", `{"Batch_Size":1}`, []string{"UnknownField Batch_Size: no such field (did you mean batch_size?)"}},
+		{"second names", `{"epochs":3,"hours":2.5,"memory_mib":100,"script":"a.py","port":[{"node_port":1,"container_port":2}]}`, nil},
+		{"both names", `{"max_epochs":3,"epochs":4}`, []string{`DuplicateField epochs: given twice: as "max_epochs" and as "epochs" (keep max_epochs)`}},
 		{"another tool's name", `{"est_nhours":2,"is_single_gpu":true}`, []string{
 			"UnknownField est_nhours: no such field (did you mean estimated_hours?)", "UnknownField is_single_gpu: no such field (did you mean single_device?)",
 		}},

@@ -18,6 +18,15 @@ type Admitted struct {
 	Spec train.Spec `json:"spec"`
 	// Position is the place in the queue at that moment, from 1 on.
 	Position int `json:"position"`
+	// Ended has the final states of the jobs in spec.after that had ended before.
+	Ended map[train.JobID]train.State `json:"after_ended,omitempty"`
+}
+
+// DependencyEnded says that a job for which this one waits has ended.
+type DependencyEnded struct {
+	// Job is the id of that job, State its final state.
+	Job   train.JobID `json:"job"`
+	State train.State `json:"state"`
 }
 
 // Rejected refuses a submission, with every reason at once.
@@ -108,6 +117,8 @@ type EpochEnded struct {
 	Devices      int                `json:"devices"`
 	// Batch is the batch that the code ran with, if it says so.
 	Batch train.Batch `json:"batch,omitzero"`
+	// BatchIgnored is set if the code was asked for a batch and ran with its own.
+	BatchIgnored bool `json:"batch_ignored,omitempty"`
 	// BatchesSince is the time since which the micro-batches of all jobs on its devices have not changed, as the node's
 	// agent sees it: the epoch's end while some are being tried, zero if none were ever tuned.
 	BatchesSince time.Time `json:"batches_since,omitzero"`
@@ -228,12 +239,27 @@ type CancelRequested struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Wanted asks for another state of a job, from now on.
+type Wanted struct {
+	// State: held (no attempt starts), paused (likewise, and an attempt that runs leaves by its checkpoint) or run, which
+	// ends both and also resumes a job that failed or was cancelled, from its checkpoint.
+	State train.Want `json:"state"`
+	// Requeue, with run, makes an attempt that runs leave by its checkpoint, and puts the job at the end of the queue.
+	Requeue bool `json:"requeue,omitempty"`
+	// Force ends an attempt that has to leave and cannot be asked to.
+	Force  bool   `json:"force,omitempty"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
 // Succeeded ends a job as a success.
 type Succeeded struct {
 	Attempt    int `json:"attempt"`
 	EpochsDone int `json:"epochs_done"`
 	// Note is a remark for people, e.g. that fewer epochs than asked were reported.
 	Note string `json:"note,omitempty"`
+	// Resumed is how often the job had been resumed before: it ends the job only if it has not been resumed since.
+	Resumed int `json:"resumed,omitempty"`
 }
 
 // Failed ends a job that cannot go on.
@@ -244,12 +270,16 @@ type Failed struct {
 	Reason     train.Reason `json:"reason"`
 	// Enlarged says that the attempt was asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
+	// Resumed is how often the job had been resumed before.
+	Resumed int `json:"resumed,omitempty"`
 }
 
 // Cancelled ends a job as asked.
 type Cancelled struct {
 	Attempt    int `json:"attempt"`
 	EpochsDone int `json:"epochs_done"`
+	// Resumed is how often the job had been resumed before.
+	Resumed int `json:"resumed,omitempty"`
 }
 
 // PlanDecided is the one message that holds the whole plan, stored with the expected last sequence: of two planners one

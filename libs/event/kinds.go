@@ -31,6 +31,7 @@ const (
 	FactAdmitted          = "admitted"
 	FactRejected          = "rejected"
 	FactConflicted        = "conflicted"
+	FactDependencyEnded   = "dependency_ended"
 	FactTuned             = "tuned"
 	FactQueued            = "queued"
 	FactPlanned           = "planned"
@@ -47,6 +48,7 @@ const (
 	FactConverged         = "converged"
 	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
+	FactWanted            = "wanted"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
 	FactCancelled         = "cancelled"
@@ -84,6 +86,8 @@ func Kinds() []Kind {
 			"The submission was refused, with every reason.", body[Rejected]),
 		job(FactConflicted, "admission", "job/<id>/conflicted/<sequence>", repeated,
 			"A different submission under a taken id was ignored.", body[Conflicted]),
+		job(FactDependencyEnded, "admission", "job/<id>/dependency/<other>", repeated,
+			"A job for which this one waits has ended.", body[DependencyEnded]),
 		job(FactTuned, "planner", "job/<id>/tuned", once,
 			"The batch size of a job of a recurring group was chosen.", body[Tuned]),
 		job(FactQueued, "planner", "plan/<generation>/job/<id>/queued", repeated,
@@ -116,6 +120,8 @@ func Kinds() []Kind {
 			"The job has cost more than its recurring group is ready to pay for one job.", body[Overspent]),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", repeated,
 			"A request to end the job.", body[CancelRequested]),
+		job(FactWanted, "anyone", "job/<id>/wanted/<any>", repeated,
+			"A request to hold, pause, resume or requeue the job.", body[Wanted]),
 		job(FactSucceeded, "executor", "job/<id>/end", once,
 			"The job ended as a success.", body[Succeeded]),
 		job(FactFailed, "executor", "job/<id>/end", once,

@@ -18,8 +18,13 @@ type NodeRequest struct {
 // CordonRequested asks to give no more jobs to a node. Those that run there stay until they end.
 type CordonRequested struct{ NodeRequest }
 
-// DrainRequested asks to give no more jobs to a node, and that those which run there leave at their next save.
-type DrainRequested struct{ NodeRequest }
+// DrainRequested asks to give no more jobs to a node, and that those which run there leave at their next save. Those
+// without a checkpoint stay until they have one.
+type DrainRequested struct {
+	NodeRequest
+	// Now is set if those leave, too, that have saved nothing yet: they begin again.
+	Now bool `json:"now,omitempty"`
+}
 
 // ResumeRequested asks to give jobs to a node again.
 type ResumeRequested struct{ NodeRequest }

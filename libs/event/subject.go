@@ -21,6 +21,9 @@ func (s Subject) String() string {
 	return fmt.Sprintf("yard.%s.%s.%s.v%d", s.Entity, s.ID, s.Fact, s.Version)
 }
 
+// PlanSubject is where the planner publishes its plans.
+func PlanSubject() Subject { return Subject{Entity: "plan", ID: "main", Fact: FactDecided, Version: 1} }
+
 // JobSubject returns the subject of a job's fact in its current version.
 func JobSubject(id train.JobID, fact string) Subject {
 	return Subject{Entity: "job", ID: string(id), Fact: fact, Version: 1}

@@ -27,5 +27,8 @@ func (l Layout) Output(job train.JobID) string { return filepath.Join(l.Job(job)
 // Snapshots returns the folder where a job saves its state by default.
 func (l Layout) Snapshots(job train.JobID) string { return filepath.Join(l.Job(job), "snapshots") }
 
+// Upload returns the folder of a job that holds its copy of the uploaded folder.
+func (l Layout) Upload(job train.JobID) string { return filepath.Join(l.Job(job), "upload") }
+
 // Work returns the folder where a job starts by default.
 func (l Layout) Work(job train.JobID) string { return filepath.Join(l.Job(job), "work") }

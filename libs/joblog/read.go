@@ -15,7 +15,7 @@ import (
 // maxChunk bounds a piece of a log: with base64 around it, it must fit into a message.
 const maxChunk = 512 << 10
 
-var errNoOutput = errors.New("no output here: the job has not started on this node")
+var errNoOutput = errors.New("no output here: the job has not started on this node, or its folder was removed (switchyard purge)")
 
 // Answer reads the requested piece of a job's log. over is set if the job has ended: nothing is written any more.
 func Answer(l installation.Layout, r train.LogRequest, limit int64, over bool) (train.LogChunk, error) {

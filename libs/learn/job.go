@@ -194,6 +194,9 @@ func (j *Job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	if devices < 1 {
 		devices = j.devices
 	}
+	if b.BatchIgnored {
+		j.Spec = j.Spec.WithOwnBatch(b.Batch.LocalBatch)
+	}
 	record := curve.EpochRecord{
 		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(b.Attempt, devices, b.Batch), Steps: b.Steps * b.Batch.Passes(),
 		Loss: deref(b.Loss),
@@ -303,7 +306,7 @@ func (j *Job) Model() train.Model {
 // speed is unknown.
 func (j *Job) Estimate(m train.Model) (event.Reestimated, bool) {
 	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices, j.latest), float64(j.epochsDone), j.Spec.StopRule(), j.stepsIn)
-	if !known || j.epochsDone < 1 || j.Spec.MaxEpochs == 0 {
+	if !known || j.epochsDone < 1 || j.Spec.Epochs() == 0 {
 		return event.Reestimated{}, false
 	}
 	declared := j.Spec.EstimatedHours * 3600

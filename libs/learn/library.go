@@ -67,7 +67,7 @@ func (l *Library) Learn(j *Job) bool {
 
 // Succeeded takes in the whole run of a job that has succeeded. It returns true if that teaches its family anything.
 func (l *Library) Succeeded(j *Job) bool {
-	family, epochs := j.Family(), float64(j.Spec.MaxEpochs)
+	family, epochs := j.Family(), j.Spec.Epochs()
 	if family == "" || epochs <= 0 || !(j.ranSeconds > 0) {
 		return false
 	}

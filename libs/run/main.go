@@ -22,7 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// Service is one of the seven services, or another part of the same process.
+// Service is one of the eight services, or another part of the same process.
 type Service interface {
 	// Name is one word.
 	Name() string

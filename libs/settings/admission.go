@@ -21,6 +21,7 @@ type Admission struct {
 	IdentityUser   string
 	IdentityTenant string
 	TrustBodies    bool
+	Notify         Notify
 }
 
 // MaxNameLength bounds the names of users and tenants, in characters.
@@ -49,6 +50,7 @@ func (c *Admission) Declare(set *config.Set) {
 	s.String(&c.IdentityTenant, "identity-tenant", "default", "tenant of every submission").Check(func() error { return name(c.IdentityTenant) })
 	s.Bool(&c.TrustBodies, "trust-bodies", false,
 		"take user and tenant from a submission that names them: only for users who trust each other, since anybody can then submit as anybody")
+	c.Notify.declare(s)
 }
 
 // factsAge is how long the facts of jobs are kept.

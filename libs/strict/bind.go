@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"encoding"
 	"encoding/json"
 	"math"
 	"reflect"
@@ -11,8 +12,9 @@ import (
 )
 
 // Bind reads n into target, a pointer whose type says what is wanted: structs with json tags, maps with texts for
-// keys, lists, pointers, texts, numbers, booleans, time.Time, json.Unmarshaler, and Node for a value that is read
-// later. Empty lists and objects are read as missing ones, unless Options.KeepEmpty is set. field is the path of n.
+// keys, lists, pointers, texts, numbers, booleans, time.Time, json.Unmarshaler, encoding.TextUnmarshaler for a scalar,
+// and Node for a value that is read later. Empty lists and objects are read as missing ones, unless Options.KeepEmpty
+// is set. field is the path of n.
 func (r *Reader) Bind(n *Node, field string, target any) {
 	if field != "" {
 		r.push(field, -1)
@@ -51,6 +53,10 @@ func (r *Reader) bind(n *Node, target reflect.Value) {
 }
 
 func (r *Reader) bindScalar(n *Node, target reflect.Value) {
+	if words, ok := reflect.TypeAssert[encoding.TextUnmarshaler](target.Addr()); ok {
+		r.bindText(n, words)
+		return
+	}
 	switch target.Kind() { // the kinds that readers use
 	case reflect.String:
 		if n.Kind != Text && !(r.options.Words && n.Scalar()) {
@@ -70,6 +76,17 @@ func (r *Reader) bindScalar(n *Node, target reflect.Value) {
 		}
 	default:
 		r.bindInt(n, target)
+	}
+}
+
+// bindText passes a scalar as it is written, so that the type can say what it wants of a number, too.
+func (r *Reader) bindText(n *Node, target encoding.TextUnmarshaler) {
+	if !n.Scalar() {
+		r.wrongType(n, "text", "")
+		return
+	}
+	if err := target.UnmarshalText([]byte(n.Written())); err != nil {
+		r.here(n.Position, CodeType, "", "%v", err)
 	}
 }
 
@@ -141,6 +158,8 @@ func (r *Reader) bindStruct(n *Node, target reflect.Value) {
 		r.push(e.Key, -1)
 		switch m := r.find(known, e.Key); {
 		case r.given(n, twice, i):
+		case m != nil && m.key != e.Key && n.has(m.key):
+			r.here(e.Position, CodeDuplicate, "keep "+m.key, "given twice: as %.80q and as %.80q", m.key, e.Key)
 		case m != nil:
 			r.bind(&e.Value, m.value)
 		case !r.options.Tolerant:
@@ -156,8 +175,12 @@ func (r *Reader) bindStruct(n *Node, target reflect.Value) {
 
 // find returns the field of a key, or nil.
 func (r *Reader) find(known []member, key string) *member {
-	for i := range known {
-		if known[i].key == key {
+	names := []string{key, ""}
+	if r.options.SecondNames != nil {
+		names[1] = r.options.SecondNames(key)
+	}
+	for _, name := range names {
+		if i := slices.IndexFunc(known, func(m member) bool { return m.key == name }); i >= 0 {
 			return &known[i]
 		}
 	}
@@ -167,6 +190,11 @@ func (r *Reader) find(known []member, key string) *member {
 		}
 	}
 	return nil
+}
+
+// has reports whether an object has a key.
+func (n *Node) has(key string) bool {
+	return slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.Key == key })
 }
 
 // unknown reports a key that is not among names.

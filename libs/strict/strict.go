@@ -99,6 +99,8 @@ type Options struct {
 	KeepEmpty bool
 	// Words reads a number or boolean as the file spells it where text is wanted: a rack may be called 12.
 	Words bool
+	// SecondNames returns the key that another key is accepted for, or "".
+	SecondNames func(key string) string
 	// OtherNames returns the key that another program's key stands for, or "". It is only used for hints.
 	OtherNames func(key string) string
 }

@@ -21,11 +21,11 @@ type Account struct {
 	Estimated unit.Energy `json:"estimated_uj,omitempty"`
 	// Waste is the part of Energy whose work was lost, by cause.
 	Waste map[WasteCause]unit.Energy `json:"waste_uj,omitempty"`
-	// Methods are the methods of measurement: nvml_counter, nvml_power, rapl, pcm, pdu, redfish, modelled.
+	// Methods are the methods by which it is known: nvml_counter, nvml_power, rapl, pcm, pdu, redfish, modelled.
 	Methods []string `json:"methods"`
 	// Metering tells for each component how it was measured, and for how much of the time.
 	Metering map[string]Metering `json:"metering,omitempty"`
-	// Seconds is the measured time in which the job ran; the nodes of a gang count once. GapSeconds is unmeasured time
+	// Seconds is the metered time in which the job ran; the nodes of a gang count once. GapSeconds is unmetered time
 	// meanwhile, on each node. Epochs is the number of epochs done, Samples the number of samples of all epochs
 	// trained.
 	Seconds    float64 `json:"seconds"`
@@ -43,6 +43,14 @@ type Account struct {
 	ToTarget *EpochEnergy `json:"to_target,omitempty"`
 	// Final is set when the job has ended and nothing more is added.
 	Final bool `json:"final,omitempty"`
+}
+
+// MethodModelled is arithmetic in place of a meter.
+const MethodModelled = "modelled"
+
+// Modelled reports whether no meter is among methods.
+func Modelled(methods []string) bool {
+	return !slices.ContainsFunc(methods, func(m string) bool { return m != MethodModelled })
 }
 
 // Active returns the energy the job used, without the charge for idle devices.
@@ -110,6 +118,8 @@ type EnergyProgress struct {
 	Target *EpochEnergy `json:"target,omitempty"`
 	// Losses are energy used in vain.
 	Losses []Loss `json:"losses,omitempty"`
+	// Earlier is the account that was closed before the job was resumed.
+	Earlier *Account `json:"earlier,omitempty"`
 }
 
 // EpochEnergy is the total energy a job had used when an epoch ended.

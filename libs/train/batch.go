@@ -97,6 +97,13 @@ func (s Spec) WithBatchSize(samples int) Spec {
 	return s
 }
 
+// WithOwnBatch returns the spec of code that runs with its own batch on each device, whatever it is asked for.
+func (s Spec) WithOwnBatch(perDevice int) Spec {
+	s.BatchSize = cmp.Or(perDevice, s.BatchSize)
+	s.GlobalBatchSize, s.BatchPerDevice, s.AdaptiveBatch = 0, true, nil
+	return s
+}
+
 // MaxLocalBatch returns the largest number of samples per device and pass.
 func (s Spec) MaxLocalBatch() int {
 	if s.AdaptiveBatch != nil {
@@ -135,9 +142,12 @@ func (s Spec) On(workers, nodes int) Config {
 }
 
 // StepsPerEpoch returns the number of optimizer steps of one epoch on a number of devices, rounded down as the upstream
-// library does it, and at least 1.
+// library does it, and at least 1. If only the steps of the training are declared, its epochs share them.
 func (s Spec) StepsPerEpoch(devices int) int {
 	devices = max(devices, 1)
+	if s.TrainingSetSize == 0 && s.MaxSteps > 0 {
+		return up(s.MaxSteps, s.MaxEpochs)
+	}
 	return max(s.TrainingSetSize/max(s.Batch(devices).Global(devices), 1), 1)
 }
 
@@ -145,7 +155,7 @@ func (s Spec) StepsPerEpoch(devices int) int {
 // step together, accumulated passes count as steps, and so does each step of an asynchronous worker. It is 0 if the
 // size of an epoch is not declared.
 func (s Spec) StepsIn(cfg Config) float64 {
-	if s.TrainingSetSize == 0 {
+	if s.TrainingSetSize == 0 && s.MaxSteps == 0 {
 		return 0
 	}
 	if s.SpeedKind() == SpeedServersAsync {

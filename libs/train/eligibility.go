@@ -23,8 +23,10 @@ const WholeNode = ""
 // NodeOrder is an operator's order to keep jobs off a node or a device.
 type NodeOrder struct {
 	// Drain is set if the jobs there are to leave at their next save; otherwise they stay until they end.
-	Drain bool   `json:"drain,omitempty"`
-	By    string `json:"by,omitempty"`
+	Drain bool `json:"drain,omitempty"`
+	// Now is set if those leave, too, that have saved nothing yet.
+	Now bool   `json:"now,omitempty"`
+	By  string `json:"by,omitempty"`
 	// Why is the reason in the operator's words.
 	Why string    `json:"why,omitempty"`
 	At  time.Time `json:"at"`
@@ -71,7 +73,7 @@ func (c NodeCondition) exclusions(id NodeID) []Exclusion {
 }
 
 func (o NodeOrder) exclusion(id NodeID, d DeviceID) Exclusion {
-	e := Exclusion{Node: id, Leave: o.Drain, Reason: Reason{Code: NodeCordoned, Hint: resumeHint(id, d)}}
+	e := Exclusion{Node: id, Leave: o.Drain, Now: o.Drain && o.Now, Reason: Reason{Code: NodeCordoned, Hint: resumeHint(id, d)}}
 	state := "cordoned"
 	if o.Drain {
 		e.Reason.Code, state = NodeDraining, "being drained"

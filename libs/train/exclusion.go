@@ -16,6 +16,8 @@ type Exclusion struct {
 	Reason Reason `json:"reason"`
 	// Leave is set if jobs that run there leave at their next save; otherwise they stay as they are.
 	Leave bool `json:"leave,omitempty"`
+	// Now is set if those leave, too, that would lose all their work.
+	Now bool `json:"now,omitempty"`
 	// Until is when time ends it; zero if only an event does.
 	Until time.Time `json:"until,omitzero"`
 }

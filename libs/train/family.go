@@ -20,7 +20,7 @@ func (s Spec) FamilyKey() string {
 	if !slices.ContainsFunc(append(program, s.Image), func(word string) bool { return word != "" }) {
 		return ""
 	}
-	code := append(program, s.Image, cmp.Or(s.WorkDir, s.CustomDir), s.CustomDir)
+	code := append(program, s.Image, cmp.Or(s.WorkDir, s.CustomDir, s.Upload), s.CustomDir)
 	return fmt.Sprintf("%q %q %q %d %s", s.Tenant, code, s.DatasetsDir, s.TrainingSetSize, s.SpeedKind())
 }
 

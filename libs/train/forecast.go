@@ -13,6 +13,7 @@ type Forecast struct {
 
 // Moment is a predicted time with its interval.
 type Moment struct {
+	// Expected is the most likely time. The truth lies between Low and High in eight of ten cases.
 	Expected time.Time `json:"expected"`
 	Low      time.Time `json:"low"`
 	High     time.Time `json:"high"`
@@ -20,6 +21,7 @@ type Moment struct {
 
 // Predicted is a Forecast by the clock. All views show this.
 type Predicted struct {
+	// Start is when the job gets its devices; nil if it has them. Finish is when it ends.
 	Start  *Moment `json:"start,omitempty"`
 	Finish *Moment `json:"finish,omitempty"`
 }
@@ -27,14 +29,34 @@ type Predicted struct {
 // Predicted returns when a job starts and ends by the plan.
 func (p Plan) Predicted(job JobID) Predicted {
 	if a, found := p.Find(job); found {
-		return Predicted{Finish: p.moment(a.Forecast.Finish, a.RemainingSeconds)}
+		return p.end(a)
 	}
 	for _, w := range p.Waiting {
 		if w.Job == job {
-			return Predicted{Start: p.moment(w.Forecast.Start, w.StartInSeconds), Finish: p.moment(w.Forecast.Finish, 0)}
+			return p.wait(w)
 		}
 	}
 	return Predicted{}
+}
+
+// Predictions returns Predicted for all jobs of the plan.
+func (p Plan) Predictions() map[JobID]Predicted {
+	all := make(map[JobID]Predicted, len(p.Waiting)+len(p.Allocations))
+	for _, w := range p.Waiting {
+		all[w.Job] = p.wait(w)
+	}
+	for _, a := range p.Allocations {
+		all[a.Job] = p.end(a)
+	}
+	return all
+}
+
+func (p Plan) end(a Allocation) Predicted {
+	return Predicted{Finish: p.moment(a.Forecast.Finish, a.RemainingSeconds)}
+}
+
+func (p Plan) wait(w Waiting) Predicted {
+	return Predicted{Start: p.moment(w.Forecast.Start, w.StartInSeconds), Finish: p.moment(w.Forecast.Finish, 0)}
 }
 
 // moment is a span by the clock. Plans of older planners have only the expected time.

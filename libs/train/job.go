@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -78,11 +79,16 @@ type Spec struct {
 	CustomDir    string `json:"custom_dir,omitempty"`
 	SnapshotsDir string `json:"snapshots_dir,omitempty"`
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
+	// Upload is the hash of a folder that the submitter has put on the bus (`--upload` does it). The job has a copy of
+	// it as its CustomDir. Jobs on Kubernetes cannot have one.
+	Upload string `json:"upload,omitempty"`
 	// Env is added to the job's environment. It cannot override variables that the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
 	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
 	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
+	// Progress says where the epochs, steps and losses of a program that does not call the job API can be read.
+	Progress *ProgressSpec `json:"progress,omitempty"`
 	// Preempt: signal lets the job leave its devices although its code calls nothing. The processes that catch SIGUSR1
 	// get it, and SIGTERM after the grace period; if none catches it, the job gets SIGTERM after its next checkpoint. By
 	// default, a job with a checkpoint pattern can be preempted so while one of its processes catches SIGUSR1.
@@ -106,6 +112,9 @@ type Spec struct {
 	TrainingSetSize int `json:"training_set_size,omitempty"`
 	// MaxEpochs is the number of epochs to train.
 	MaxEpochs int `json:"max_epochs,omitempty"`
+	// MaxSteps is the number of optimizer steps to train, on any number of devices. If MaxEpochs is given too, training
+	// ends with whichever comes first.
+	MaxSteps int `json:"max_steps,omitempty"`
 	// Stop ends the job earlier, once its training loss has converged.
 	Stop *StopSpec `json:"stop,omitempty"`
 
@@ -129,11 +138,25 @@ type Spec struct {
 	// process that runs without a container.
 	Cores         int   `json:"cores,omitempty"`
 	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
-	// Ports are container ports to expose on the node.
+	// Ports are container ports to expose on the node. A process without an image listens on the node itself: both numbers
+	// must be equal then.
 	Ports []PortMapping `json:"ports,omitempty"`
 
 	// Priority from 0 to 100; higher goes first. Left out it is 50.
 	Priority *int `json:"priority,omitempty"`
+	// Devices is the number of devices if it is fixed: MinDevices and MaxDevices in one.
+	Devices int `json:"devices,omitempty"`
+	// Device is the kind of device that the job needs: gpu or cpu. Left out, any will do, unless GPU or GPUMemory is
+	// given.
+	Device DeviceKind `json:"device,omitempty"`
+	// GPU is the model of GPU that the job needs, or several: H100|A100. A model is a part of the product's name, in
+	// any case.
+	GPU string `json:"gpu,omitempty"`
+	// GPUMemory is the memory that each GPU must have, with its unit: 20GiB. It is EstimatedMemoryMiB of a GPU.
+	GPUMemory string `json:"gpu_memory,omitempty"`
+	// CPUs is another name of Cores. Memory is MainMemoryMiB with a unit: 32GiB.
+	CPUs   int    `json:"cpus,omitempty"`
+	Memory string `json:"memory,omitempty"`
 	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to
 	// MaxDevices).
 	MinDevices int `json:"min_devices,omitempty"`
@@ -143,6 +166,11 @@ type Spec struct {
 	// Deadline is the time, as RFC 3339, by which the job should have ended. The job goes before others as far as that
 	// helps, and is not stopped after it.
 	Deadline *time.Time `json:"deadline,omitempty"`
+	// After names jobs that must have ended before this one starts.
+	After *AfterSpec `json:"after,omitempty"`
+	// TimeLimit is how long the job may run in all, waiting apart, e.g. 90m, 2h or 1d12h. At the limit it is asked to
+	// leave, is terminated a minute later, and has failed with the reason TimeLimit; its checkpoints are kept.
+	TimeLimit unit.Duration `json:"time_limit,omitempty"`
 	// Strategy: none, all_reduce or parameter_server.
 	Strategy Strategy `json:"strategy,omitempty"`
 	// ParameterServers describes the servers of the strategy parameter_server, beside its workers, which get a device
@@ -155,8 +183,28 @@ type Spec struct {
 	// Retries is how often the program is started again, in all, after it ended with a status other than 0 (default: 1
 	// if the attempt that failed saved a checkpoint, else 0).
 	Retries *int `json:"retries,omitempty"`
+	// Notify says who is notified when something happens to the job.
+	Notify []NotifySpec `json:"notify,omitempty"`
+	// RestartSilent ends an attempt whose code has gone silent, and starts the next one from the newest checkpoint, as
+	// after a loss: code that has reported steps and reports none for twenty of its own steps, and a minute, is silent.
+	RestartSilent bool `json:"restart_silent,omitempty"`
 	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`
+}
+
+// ProgressSpec says where a program writes how far it is. Give one of Pattern, CSV and TensorBoard.
+type ProgressSpec struct {
+	// Pattern is a regular expression for lines of output. Its named groups are (?P<epoch>..), (?P<step>..), (?P<of>..),
+	// how many steps there are, and metrics such as (?P<loss>..).
+	Pattern string `json:"pattern,omitempty"`
+	// CSV is a pattern of CSV files with a header, such as lightning_logs/*/metrics.csv, below the working folder or the
+	// snapshots folder. Its columns are epoch, step, and metrics.
+	CSV string `json:"csv,omitempty"`
+	// TensorBoard is a folder of TensorBoard's event files. Their steps count as steps, their scalars are metrics.
+	TensorBoard string `json:"tensorboard,omitempty"`
+	// Names gives the program's own names for epoch, step and loss, such as loss: Loss/train, or epoch: step if the steps
+	// in TensorBoard count epochs. Usual names of a training loss need none.
+	Names map[string]string `json:"names,omitempty"`
 }
 
 // StopSpec is the condition under which a training loss counts as converged. The job is then asked to stop and has
@@ -193,8 +241,27 @@ const (
 	DefaultCalmEpochs  = 3
 )
 
-// WithDefaults fills in the fields that the user left out.
+// Expanded returns the spec with the short forms that it can be written in expanded to the fields that they stand for.
+// An amount that cannot be read stays as it is.
+func (s Spec) Expanded() Spec {
+	if s.Device == "" && (s.GPU != "" || s.GPUMemory != "") {
+		s.Device = KindGPU
+	}
+	s.MinDevices, s.MaxDevices, s.Devices = cmp.Or(s.Devices, s.MinDevices), cmp.Or(s.Devices, s.MaxDevices), 0
+	s.Cores, s.CPUs = cmp.Or(s.CPUs, s.Cores), 0
+	amount := func(written *string, mib *int64) {
+		if size, err := unit.ParseBytes(*written); err == nil {
+			*written, *mib = "", size.MiB()
+		}
+	}
+	amount(&s.GPUMemory, &s.EstimatedMemoryMiB)
+	amount(&s.Memory, &s.MainMemoryMiB)
+	return s
+}
+
+// WithDefaults expands the spec, and fills in the fields that the user left out.
 func (s Spec) WithDefaults() Spec {
+	s = s.Expanded()
 	if s.Priority == nil {
 		p := DefaultPriority
 		s.Priority = &p
@@ -239,7 +306,7 @@ func (s Spec) WithDefaults() Spec {
 
 // StopRule returns the rule by which the job ends.
 func (s Spec) StopRule() StopRule {
-	rule := StopRule{MaxEpochs: s.MaxEpochs}
+	rule := StopRule{MaxEpochs: s.Epochs()}
 	if s.Stop != nil {
 		rule.MinDecrease, rule.Patience = s.Stop.LossDecrease, s.Stop.Epochs
 	}
@@ -270,6 +337,11 @@ func (s Spec) Signature() string {
 // Folders returns the fields that name folders of the node.
 func (s *Spec) Folders() []*string {
 	return []*string{&s.WorkDir, &s.CustomDir, &s.SnapshotsDir, &s.DatasetsDir}
+}
+
+// IsUpload reports whether a text is the hash of an uploaded folder.
+func IsUpload(text string) bool {
+	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // EstimatedMemory returns the requested device memory, per device.
@@ -346,11 +418,23 @@ type Job struct {
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`
+	// Ended has the final states of jobs that this one waited for, by id; ReadyAt is when the last of them had ended.
+	Ended   map[JobID]State `json:"after_ended,omitempty"`
+	ReadyAt time.Time       `json:"ready_at,omitzero"`
+	// Wanted is what people want of the job besides; left out, that it runs.
+	Wanted Wanted `json:"wanted,omitzero"`
+	// RequeuedAt is when it was last put at the end of the queue.
+	RequeuedAt time.Time `json:"requeued_at,omitzero"`
+	// Resumed counts how often it was resumed after it had ended.
+	Resumed int `json:"resumed,omitempty"`
 	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then
 	// on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
 	// SubmittedBatch is the submitted batch size, if another may have been chosen.
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
+	// OwnBatch is set once an epoch of the job ended without the batch that it was asked for: the number of samples of
+	// each pass of a device in its place. The job is then planned with that, and asked for no changing batches any more.
+	OwnBatch int `json:"own_batch_size,omitempty"`
 	// Outgrown is set when an attempt used more memory of a device than its part. The Spec asks for enough from then
 	// on.
 	Outgrown bool `json:"outgrown,omitempty"`

@@ -86,7 +86,7 @@ func (c Convergence) EpochsUntil(threshold float64, patience, limit int) Span {
 // StopRule defines when a job ends: after MaxEpochs, or earlier once the loss has fallen by less than MinDecrease per
 // epoch for Patience epochs. A MinDecrease of zero never stops early.
 type StopRule struct {
-	MaxEpochs   int     `json:"max_epochs"`
+	MaxEpochs   float64 `json:"max_epochs"`
 	MinDecrease float64 `json:"min_decrease,omitempty"`
 	Patience    int     `json:"patience,omitempty"`
 }
@@ -207,12 +207,12 @@ func (k Kin) epochSecondsOn(cfg Config, speed Speed, stepsPerEpoch func(Config) 
 // EpochsLeft predicts, by the stop rule, the epochs that remain for a running job after epochsDone epochs (fractions
 // count). Without a fitted convergence the interval starts at one epoch, since the job may stop at any.
 func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
-	limit := float64(max(rule.MaxEpochs, 0))
+	limit := math.Max(rule.MaxEpochs, 0)
 	total := Span{Expected: limit, Low: limit, High: limit}
 	if rule.MinDecrease > 0 {
 		total.Low = 0
 		if m.Convergence != nil {
-			total = m.Convergence.EpochsUntil(rule.MinDecrease, rule.Patience, rule.MaxEpochs)
+			total = m.Convergence.EpochsUntil(rule.MinDecrease, rule.Patience, int(math.Ceil(limit)))
 		}
 	}
 	left := Span{Expected: total.Expected - epochsDone, Low: total.Low - epochsDone, High: total.High - epochsDone}
@@ -233,7 +233,7 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 // Times reports whether the model can predict the epochs of a job: one was measured, of the job or of its
 // family, or the time of its known steps.
 func (m Model) Times(s *Spec) bool {
-	return m.EpochSeconds > 0 || m.Kin != nil || m.Speed.Known() && s.TrainingSetSize > 0
+	return m.EpochSeconds > 0 || m.Kin != nil || m.Speed.Known() && (s.TrainingSetSize > 0 || s.MaxSteps > 0)
 }
 
 // EpochSecondsOn predicts one epoch on a configuration. The time of an observed epoch beyond its steps (validation,
@@ -269,7 +269,7 @@ func (m Model) RemainingSeconds(cfg Config, epochsDone float64, rule StopRule, s
 		return Span{}, false
 	}
 	if m.EpochsSeen == 0 && m.Kin != nil { // whole runs include an early end
-		left, epoch := math.Max(float64(rule.MaxEpochs)-epochsDone, 0), m.Kin.epochSecondsOn(cfg, m.Speed, stepsPerEpoch)
+		left, epoch := math.Max(rule.MaxEpochs-epochsDone, 0), m.Kin.epochSecondsOn(cfg, m.Speed, stepsPerEpoch)
 		return Span{Expected: left * epoch.Expected, Low: left * epoch.Low, High: left * epoch.High}, true
 	}
 	left := m.EpochsLeft(epochsDone, rule)

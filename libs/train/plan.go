@@ -137,8 +137,14 @@ const (
 	StopCancel StopCause = "cancel"
 	// StopConverged ends the job as succeeded: by the user's rule its loss no longer falls.
 	StopConverged StopCause = "converged"
+	// StopWanted makes the job leave because people want it to be paused, or at the end of the queue.
+	StopWanted StopCause = "wanted"
 	// StopOverspent ends the job as failed: it has cost more than its group is ready to pay for one job.
 	StopOverspent StopCause = "overspent"
+	// StopTimeLimit ends the job as failed: it has run for as long as it may.
+	StopTimeLimit StopCause = "time_limit"
+	// StopSilent ends an attempt whose code has gone silent; another one follows.
+	StopSilent StopCause = "silent"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer. Each (job, number) is
@@ -207,6 +213,9 @@ type Attempt struct {
 	// UnstartedInARow counts the attempts before this one whose processes never all ran. They delay the next attempt
 	// and do not count as restarts.
 	UnstartedInARow int `json:"unstarted_in_a_row,omitempty"`
+	// Resumed is how often the job had been resumed after an end when the attempt was claimed: an outcome that ends the
+	// job ends only this life of it.
+	Resumed int `json:"resumed,omitempty"`
 	// NotBefore delays the start after a loss.
 	NotBefore time.Time `json:"not_before,omitzero"`
 }
@@ -321,6 +330,9 @@ func (p Part) String() string {
 
 // Live reports whether processes of the attempt may exist: it holds its devices.
 func (a Attempt) Live() bool { return a.Phase == PhaseClaimed || a.Phase == PhaseRunning }
+
+// Ends reports whether the outcome of the attempt has ended the job, which may have been resumed since.
+func (a Attempt) Ends(j Job) bool { return a.Outcome.Terminal() && a.Resumed == j.Resumed }
 
 // Exit describes how the processes of an attempt ended.
 type Exit struct {

@@ -14,27 +14,23 @@ const (
 	CodeSilent = "Silent"
 )
 
-// SilentSince returns the time of the last step of code that has gone silent. It returns false as long as the silence
-// is no longer than twenty of its own steps and a minute.
-func (s Steps) SilentSince(now time.Time) (time.Time, bool) {
-	bound := max(time.Duration(silentSteps*s.Seconds*float64(time.Second)), silentFloor)
-	if !s.Known() || !(s.Seconds > 0) || now.Sub(s.At) < bound {
-		return time.Time{}, false
-	}
-	return s.At, true
+// SilentAt returns from when code counts as silent if it reports no further step: after twenty of its own steps, and a
+// minute. It returns false for code that reports no steps.
+func (s Steps) SilentAt() (time.Time, bool) {
+	return s.At.Add(max(time.Duration(silentSteps*s.Seconds*float64(time.Second)), silentFloor)), s.Known() && s.Seconds > 0
 }
 
 // Silent returns the reason of a running attempt whose code has gone silent; false if it has not, was asked to stop, or
 // has ended.
 func Silent(a Attempt, r AttemptReport, now time.Time) (Reason, bool) {
-	since, silent := r.Steps.SilentSince(now)
-	if !silent || a.Phase != PhaseRunning || a.Stop != StopNone || r.Ended != "" {
+	from, known := r.Steps.SilentAt()
+	if !known || now.Before(from) || a.Phase != PhaseRunning || a.Stop != StopNone || r.Ended != "" {
 		return Reason{}, false
 	}
 	return Reason{
 		Code: CodeSilent,
-		Message: fmt.Sprintf("no step was reported for %s, since %s (step %d); a step usually takes %s", now.Sub(since).Round(time.Second),
-			since.UTC().Format(time.RFC3339), r.Steps.Total, time.Duration(r.Steps.Seconds*float64(time.Second)).Round(time.Millisecond)),
+		Message: fmt.Sprintf("no step was reported for %s, since %s (step %d); a step usually takes %s", now.Sub(r.Steps.At).Round(time.Second),
+			r.Steps.At.UTC().Format(time.RFC3339), r.Steps.Total, time.Duration(r.Steps.Seconds*float64(time.Second)).Round(time.Millisecond)),
 		Hint: fmt.Sprintf("switchyard logs %s shows where it is; switchyard cancel %s ends it", a.Job, a.Job),
 	}, true
 }

@@ -20,6 +20,8 @@ const (
 	StatePreempting State = "preempting" // asked to stop at the epoch's end
 	StatePreempted  State = "preempted"
 	StateRecovering State = "recovering" // an attempt was lost, the next one follows
+	StateHeld       State = "held"       // waits; no attempt starts until it is released
+	StatePaused     State = "paused"     // likewise, until it is resumed
 	StateSucceeded  State = "succeeded"
 	StateFailed     State = "failed"
 	StateCancelled  State = "cancelled"
@@ -47,9 +49,11 @@ type Transition struct {
 }
 
 // Transitions returns the whole table. Facts of different services may overtake each other on the bus, so a fact is
-// legal in every state in which it can truthfully arrive; terminal states absorb everything.
+// legal in every state in which it can truthfully arrive; terminal states absorb everything, except that a person may
+// resume a job that failed or was cancelled. A job that waits is shown as held or paused while people want that.
 func Transitions() []Transition {
-	waiting := []State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}
+	withheld := []State{StateHeld, StatePaused}
+	waiting := slices.Concat([]State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}, withheld)
 	running := []State{StateProfiling, StateRunning, StatePreempting}
 	active := slices.Concat([]State{StateStarting}, running)
 	all := slices.Concat(waiting, active)
@@ -62,10 +66,10 @@ func Transitions() []Transition {
 		{"queued", []State{StateStarting}, StateQueued}, // the devices were taken back before anything started
 		{"queued", running, SameState},
 		{"planned", []State{StateQueued, StatePreempted, StateRecovering}, StateStarting},
-		{"planned", active, SameState},
+		{"planned", slices.Concat(active, withheld), SameState},
 		{"started", all, StateProfiling},
 		{"epoch_ended", []State{StateProfiling, StateStarting}, StateRunning},
-		{"epoch_ended", []State{StateRunning, StatePreempting, StatePreempted, StateRecovering}, SameState},
+		{"epoch_ended", slices.Concat([]State{StateRunning, StatePreempting, StatePreempted, StateRecovering}, withheld), SameState},
 		{"checkpoint_written", all, SameState},
 		{"stop_requested", active, StatePreempting},
 		{"stop_withdrawn", []State{StatePreempting}, StateRunning},
@@ -77,7 +81,10 @@ func Transitions() []Transition {
 		{"outgrew", all, SameState},
 		{"converged", all, SameState},
 		{"overspent", all, SameState},
+		{"dependency_ended", all, SameState},
 		{"cancel_requested", all, SameState},
+		{"wanted", all, SameState},
+		{"wanted", []State{StateFailed, StateCancelled}, StateQueued},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},
 		{"cancelled", all, StateCancelled},

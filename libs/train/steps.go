@@ -1,6 +1,9 @@
 package train
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Steps is how far training code is in an epoch, as its newest heartbeat says. The zero value means that the code has
 // reported no steps.
@@ -22,7 +25,7 @@ func (s Steps) Known() bool { return !s.At.IsZero() }
 
 // In fills in what older libraries leave out: how many steps an epoch of the job has on a number of devices.
 func (s Steps) In(spec Spec, devices int) Steps {
-	if s.Of == 0 && s.Known() && spec.TrainingSetSize > 0 {
+	if s.Of == 0 && s.Known() && (spec.TrainingSetSize > 0 || spec.MaxSteps > 0) {
 		s.Of = spec.StepsPerEpoch(devices)
 	}
 	return s
@@ -35,6 +38,75 @@ func (s Steps) Part() float64 {
 		return 0
 	}
 	return min(float64(s.Done)/float64(s.Of), almost)
+}
+
+// unwritten is the longest time between two writes of an attempt's steps to its report.
+const unwritten = 15 * time.Second
+
+// Reached adds the steps that the code has made, at its pace, since its heartbeat was written down.
+func (s Steps) Reached(now time.Time) Steps {
+	if s.Known() && s.Seconds > 0 {
+		more := int(min(max(now.Sub(s.At), 0), unwritten).Seconds() / s.Seconds)
+		s.Done, s.Total = s.Done+more, s.Total+more
+	}
+	return s
+}
+
+// Epochs returns the length of the training in epochs; 0 if it is not declared.
+func (s Spec) Epochs() float64 {
+	switch {
+	case s.MaxSteps == 0:
+		return float64(s.MaxEpochs)
+	case s.TrainingSetSize == 0:
+		return float64(max(s.MaxEpochs, 1))
+	}
+	all := float64(s.MaxSteps) / float64(s.StepsPerEpoch(s.MinDevices))
+	if s.MaxEpochs > 0 {
+		all = min(all, float64(s.MaxEpochs))
+	}
+	return all
+}
+
+// Sized returns the spec with the size of an epoch as its code reports it, if the user did not declare it.
+func (s Spec) Sized(steps Steps, devices int) Spec {
+	if s.TrainingSetSize == 0 && steps.Of > 0 {
+		s.TrainingSetSize = steps.Of * max(s.Batch(devices).Global(devices), 1)
+	}
+	return s
+}
+
+// Done returns how many epochs of a job are done by its steps; false if no steps are known. Steps of an attempt that
+// has ended count as far as a checkpoint holds them.
+func (j Job) Done(spec Spec, a Attempt, r AttemptReport, now time.Time) (float64, bool) {
+	if !a.Live() {
+		saved := Steps{Done: j.EpochStep, Of: cmp.Or(j.EpochSteps, spec.StepsPerEpoch(max(spec.MinDevices, 1)))}
+		return float64(j.EpochsDone) + saved.Part(), j.EpochStep > 0
+	}
+	epochs := max(j.EpochsDone, r.EpochsDone)
+	steps := r.Steps.In(spec, a.DeviceCount()).Reached(now)
+	switch {
+	case !steps.Known():
+		return float64(epochs), false
+	case spec.MaxSteps > 0:
+		return float64(min(steps.Total, spec.MaxSteps)) / float64(spec.StepsPerEpoch(a.DeviceCount())), true
+	case steps.Epoch == epochs:
+		return float64(epochs) + steps.Part(), true
+	}
+	return float64(epochs), true
+}
+
+// Progress returns which part of the training is done; false if its length is unknown.
+func (j Job) Progress(a Attempt, r AttemptReport, now time.Time) (float64, bool) {
+	spec := j.Spec.Sized(r.Steps, a.DeviceCount())
+	all := spec.Epochs()
+	done, _ := j.Done(spec, a, r, now)
+	switch {
+	case j.State == StateSucceeded && (j.EpochsDone == 0 || all == 0 || j.Spec.MaxSteps > 0):
+		return 1, true
+	case all == 0:
+		return 0, false
+	}
+	return min(done/all, 1), true
 }
 
 // EpochEnd predicts how long after At the epoch ends; false if the code did not report enough.

@@ -14,6 +14,7 @@ import (
 type inventory struct {
 	mu    sync.Mutex
 	nodes map[train.NodeID]train.Node
+	means fit.Means
 }
 
 func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
@@ -29,7 +30,7 @@ func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
 func (l *inventory) snapshot() fit.Inventory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var where fit.Inventory
+	where := fit.Inventory{Means: l.means}
 	for _, n := range l.nodes {
 		where.Nodes = append(where.Nodes, n)
 	}
@@ -37,20 +38,40 @@ func (l *inventory) snapshot() fit.Inventory {
 	return where
 }
 
-// queue holds the jobs that wait for devices.
+// queue holds the jobs that wait for devices, and those that wait for other jobs.
 type queue struct {
 	mu      sync.Mutex
 	waiting map[train.JobID]struct{}
+	after   map[train.JobID][]train.Dependency
 }
 
 func (l *queue) observe(e bus.Entry[train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	id := train.JobID(e.Key)
+	delete(l.after, id)
+	if awaits := e.Value.Awaits(); len(awaits) > 0 && !deleted && !e.Value.State.Terminal() {
+		l.after[id] = awaits
+	}
 	if deleted || e.Value.State.Terminal() || e.Value.State.Active() {
-		delete(l.waiting, train.JobID(e.Key))
+		delete(l.waiting, id)
 		return
 	}
-	l.waiting[train.JobID(e.Key)] = struct{}{}
+	l.waiting[id] = struct{}{}
+}
+
+// waitingFor returns the jobs that wait for another, in order.
+func (l *queue) waitingFor(other train.JobID) []train.JobID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []train.JobID
+	for id, awaits := range l.after {
+		if slices.ContainsFunc(awaits, func(d train.Dependency) bool { return d.Job == other }) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // position returns the place of a job behind all other waiting jobs, from 1 on.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -33,7 +34,7 @@ func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []s
 		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: m,
 		records:   records{map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
-		queue:     queue{waiting: map[train.JobID]struct{}{}},
+		queue:     queue{waiting: map[train.JobID]struct{}{}, after: map[train.JobID][]train.Dependency{}},
 	}
 }
 
@@ -47,7 +48,20 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 	if m.Parsed.Fact == event.FactSubmitted {
 		return d.submitted(ctx, id, m)
 	}
-	return nil, d.fold(ctx, id, m)
+	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
+		return nil, err
+	}
+	return d.released(id, train.State(m.Parsed.Fact)), nil
+}
+
+// released returns the facts for the jobs that wait for a job that has ended. They are returned again if the message is
+// delivered again.
+func (d *handler) released(ended train.JobID, as train.State) []event.Fact {
+	var facts []event.Fact
+	for _, id := range d.queue.waitingFor(ended) {
+		facts = append(facts, event.JobFact(id, event.FactDependencyEnded, "dependency/"+string(ended), event.DependencyEnded{Job: ended, State: as}))
+	}
+	return facts
 }
 
 // submission is the decoded body of a submitted fact.
@@ -93,7 +107,7 @@ func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) 
 	case err != nil:
 		return nil, err
 	case created:
-		return d.decide(id, s), nil
+		return d.decide(ctx, id, s)
 	case e.Value.LastSequence == m.Sequence:
 		// This very message opened the record before a crash. Its decision may already be on the stream; deciding again
 		// could give another answer.
@@ -101,7 +115,7 @@ func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) 
 		if err != nil || decided {
 			return nil, err
 		}
-		return d.decide(id, s), nil
+		return d.decide(ctx, id, s)
 	case e.Value.LastSequence > m.Sequence, e.Value.SpecHash == s.hash:
 		return nil, nil // handled before, or the same job again
 	}
@@ -153,12 +167,17 @@ func (d *handler) decided(ctx context.Context, id train.JobID) (bool, error) {
 }
 
 // decide answers a submission.
-func (d *handler) decide(id train.JobID, s submission) []event.Fact {
+func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]event.Fact, error) {
 	verdict := fit.Verdict{Reasons: s.reasons}
+	where := d.inventory.snapshot()
 	if len(s.reasons) == 0 {
+		var err error
+		if where.Jobs, err = d.named(ctx, id, s.spec); err != nil {
+			return nil, err
+		}
 		who := d.who
 		who.At = s.at
-		verdict = fit.Check(s.spec, who, d.inventory.snapshot(), resolve(s.spec, d.roots))
+		verdict = fit.Check(s.spec, who, where, resolve(s.spec, d.roots))
 	}
 	if len(verdict.Reasons) > 0 {
 		for _, r := range verdict.Reasons {
@@ -167,11 +186,29 @@ func (d *handler) decide(id train.JobID, s submission) []event.Fact {
 		d.log.Info("job rejected", "job", id, "reasons", len(verdict.Reasons), "first", verdict.Reasons[0].Code,
 			"infeasible", verdict.Infeasible)
 		body := event.Rejected{Reasons: verdict.Reasons, Message: verdict.Message(), Infeasible: verdict.Infeasible}
-		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", body)}
+		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", body)}, nil
 	}
+	maps.DeleteFunc(where.Jobs, func(_ train.JobID, s train.State) bool { return !s.Terminal() })
 	position := d.queue.position(id)
 	d.log.Info("job admitted", "job", id, "user", verdict.Spec.User, "position", position)
-	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: verdict.Spec, Position: position})}
+	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: verdict.Spec, Position: position, Ended: where.Jobs})}, nil
+}
+
+// named returns the states of the jobs that a job is to wait for, itself and unknown ones apart.
+func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (map[train.JobID]train.State, error) {
+	states := map[train.JobID]train.State{}
+	for _, other := range spec.Dependencies() {
+		if _, err := train.ParseJobID(string(other.Job)); err != nil || other.Job == id || len(states) > fit.MaxAfter {
+			continue
+		}
+		e, err := d.record(ctx, other.Job)
+		if err == nil {
+			states[other.Job] = e.Value.State
+		} else if !errors.Is(err, bus.ErrNotFound) {
+			return nil, err
+		}
+	}
+	return states, nil
 }
 
 // fold folds any other fact into the register.

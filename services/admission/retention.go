@@ -66,6 +66,43 @@ func (r *retention) sweep(ctx context.Context) error {
 	return nil
 }
 
+const (
+	// uploadsEvery is the interval at which uploads that no job needs are deleted.
+	uploadsEvery = time.Hour
+	// keepUploads is how long the folder of a job that has ended stays, for jobs that repeat it.
+	keepUploads = 7 * 24 * time.Hour
+)
+
+// sweepUploads deletes uploads that no job needs, until ctx ends.
+func (r *retention) sweepUploads(ctx context.Context, b *bus.Bus) error {
+	for now := range tick.Every(ctx, uploadsEvery) {
+		deleted, err := r.sweepUploadsOnce(ctx, b, now)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			r.log.Warn("old uploads stay for now", "error", err)
+		case deleted > 0:
+			r.log.Info("old uploads deleted", "uploads", deleted)
+		}
+	}
+	return nil
+}
+
+func (r *retention) sweepUploadsOnce(ctx context.Context, b *bus.Bus, now time.Time) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	jobs, err := r.jobs.List(ctx)
+	if err != nil {
+		return 0, err
+	}
+	needed := map[string]bool{}
+	for _, e := range jobs {
+		if job := e.Value; !job.State.Terminal() || now.Sub(job.FinishedAt) < keepUploads {
+			needed[job.Spec.Upload] = true
+		}
+	}
+	return b.SweepUploads(ctx, now, func(hash string) bool { return needed[hash] })
+}
+
 // fillAlarm warns of streams and buckets that will soon accept nothing more.
 type fillAlarm struct {
 	log    *slog.Logger

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -48,6 +49,34 @@ func TestOldRecordsGo(t *testing.T) {
 	}
 	if len(ids) != 3 || strings.Contains(strings.Join(ids, " "), "old") || strings.Contains(strings.Join(ids, " "), "refused") {
 		t.Errorf("left are %v, want young, runs and changed", ids)
+	}
+}
+
+// An uploaded folder stays while a job that needs it has not ended, or ended not long ago.
+func TestUploadsThatNoJobNeedsGo(t *testing.T) {
+	b := newBench(t)
+	now := time.Now().Add(2 * bus.UploadKept) // the uploads are old by then
+	for id, j := range map[train.JobID]train.Job{
+		"waits": {State: train.StateQueued}, "ended": {State: train.StateFailed, FinishedAt: now.Add(-keepUploads / 2)}, "old": {State: train.StateFailed, FinishedAt: now.Add(-2 * keepUploads)},
+	} {
+		j.ID, j.Spec.Upload = id, "of-"+string(id)
+		if _, err := b.jobs.Swap(b.ctx, string(id), j, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, hash := range []string{"of-waits", "of-ended", "of-old", "of-nobody"} {
+		if _, err := b.bus.PutUpload(b.ctx, hash, strings.NewReader(hash)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &retention{jobs: b.jobs, log: slog.New(slog.DiscardHandler)}
+	if deleted, err := r.sweepUploadsOnce(b.ctx, b.bus, now); err != nil || deleted != 2 {
+		t.Errorf("deleted %d, %v, want those of old and of nobody", deleted, err)
+	}
+	for hash, want := range map[string]bool{"of-waits": true, "of-ended": true, "of-old": false, "of-nobody": false} {
+		if err := b.bus.GetUpload(b.ctx, hash, func(io.Reader) error { return nil }); (err == nil) != want {
+			t.Errorf("%s: %v", hash, err)
+		}
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -45,6 +47,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	identity := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
 	d := newHandler(b, jobs, identity, append(s.config.AllowRoots, p.Common.DataDir), p.Log, newMeters(p.Metrics))
+	told, err := newNotices(ctx, b, s.config.Notify, p.Log)
+	if err != nil {
+		return err
+	}
+	d.inventory.means = fit.Means{Commands: slices.Sorted(maps.Keys(s.config.Notify.Commands)), Mail: s.config.Notify.SMTP != ""}
 	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })
@@ -53,11 +60,14 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return jobs.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
 			d.queue.observe(e, deleted)
 			old.observe(time.Now(), e, deleted)
+			told.observe(e, deleted)
 		}, jobsKnown.Open)
 	})
 	running.Go(func(ctx context.Context) error {
 		return housekeeping(ctx, b, old, &fillAlarm{log: p.Log, meters: d.meters, warned: map[string]bool{}})
 	})
+	running.Go(jobsKnown.Then(told.run))
+	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()

@@ -35,7 +35,12 @@ type bench struct {
 	raw  *nats.Conn
 	jobs *bus.KV[train.Job]
 	root string
+	// notify says how the service tells people.
+	notify settings.Notify
 }
+
+// until is a context that ends with the test, or earlier.
+func (b *bench) until() (context.Context, context.CancelFunc) { return context.WithCancel(b.ctx) }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
@@ -65,7 +70,7 @@ func (b *bench) serve() (stop func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
-	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision"})
+	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify})
 	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
 	stopped := false

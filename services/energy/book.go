@@ -354,26 +354,31 @@ func combined(job train.JobID, books map[train.NodeID]Book) (train.Account, bool
 			continue
 		}
 		found = true
-		sum.Energy, sum.Idle, sum.Estimated = sum.Energy+a.Energy, sum.Idle+a.Idle, sum.Estimated+a.Estimated
-		sum.Seconds, sum.GapSeconds = sum.Seconds+a.Seconds-a.JointSeconds, sum.GapSeconds+a.GapSeconds
-		sum.PeakPower = max(sum.PeakPower, a.PeakPower, a.JointPeakPower)
-		for _, m := range a.Methods {
-			sum.Methods = include(sum.Methods, m)
+		add(&sum, a)
+	}
+	return sum, found
+}
+
+// add adds the account of another node, or of an earlier life of the job.
+func add(sum *train.Account, a train.Account) {
+	sum.Energy, sum.Idle, sum.Estimated = sum.Energy+a.Energy, sum.Idle+a.Idle, sum.Estimated+a.Estimated
+	sum.Seconds, sum.GapSeconds = sum.Seconds+a.Seconds-a.JointSeconds, sum.GapSeconds+a.GapSeconds
+	sum.PeakPower = max(sum.PeakPower, a.PeakPower, a.JointPeakPower)
+	for _, m := range a.Methods {
+		sum.Methods = include(sum.Methods, m)
+	}
+	for component, e := range a.Components {
+		sum.Components = with(sum.Components, component, sum.Components[component]+e)
+	}
+	for component, m := range a.Metering {
+		how := sum.Metering[component]
+		for _, method := range m.Methods {
+			how.Methods = include(how.Methods, method)
 		}
-		for component, e := range a.Components {
-			sum.Components = with(sum.Components, component, sum.Components[component]+e)
-		}
-		for component, m := range a.Metering {
-			how := sum.Metering[component]
-			for _, method := range m.Methods {
-				how.Methods = include(how.Methods, method)
-			}
-			how.MeasuredSeconds, how.ExpectedSeconds = how.MeasuredSeconds+m.MeasuredSeconds, how.ExpectedSeconds+m.ExpectedSeconds
-			sum.Metering = with(sum.Metering, component, how)
-		}
+		how.MeasuredSeconds, how.ExpectedSeconds = how.MeasuredSeconds+m.MeasuredSeconds, how.ExpectedSeconds+m.ExpectedSeconds
+		sum.Metering = with(sum.Metering, component, how)
 	}
 	if sum.Seconds > 0 {
 		sum.MeanPower = unit.Watts(sum.Energy.Joules() / sum.Seconds)
 	}
-	return sum, found
 }

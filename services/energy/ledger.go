@@ -37,17 +37,18 @@ type ledger struct {
 	nodeBooks map[train.NodeID]Book
 	jobs      map[train.JobID]train.Job
 	closed    map[train.JobID]bool
-	// forgotten holds the jobs that have an account but are no longer in the register.
-	forgotten map[train.JobID]bool
-	run       map[train.JobID]train.EnergyProgress
-	gangs     gangs
+	// forgotten holds the jobs that have an account but are no longer in the register, reopened those that were resumed
+	// after their account was closed.
+	forgotten, reopened map[train.JobID]bool
+	run                 map[train.JobID]train.EnergyProgress
+	gangs               gangs
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
 	l := &ledger{
 		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
 		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
-		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
+		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{}, gangs: gangs{},
 	}
 	err := errors.Join(
 		bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hours),
@@ -173,6 +174,10 @@ func (l *ledger) look(id train.JobID) (a train.Account, booked bool, job train.J
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, booked = combined(id, l.nodeBooks)
+	if earlier := l.run[id].Earlier; earlier != nil {
+		add(&a, *earlier)
+		booked = true
+	}
 	return a, booked, l.jobs[id], l.run[id]
 }
 
@@ -196,6 +201,9 @@ func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 	job := e.Value
 	if id := train.JobID(e.Key); deleted && l.closed[id] {
 		l.forgotten[id] = true
+	}
+	if job.Resumed > 0 && !deleted && !job.State.Terminal() && l.closed[job.ID] {
+		l.reopened[job.ID], l.jobs[job.ID] = true, job
 	}
 	if deleted || job.State == train.StateRejected || job.State == train.StateNone || l.settled(job.ID) {
 		return

@@ -269,6 +269,33 @@ func TestAnUnusableIntervalDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 }
 
+// TestAResumedJobHasOneAccount: what it uses after it was resumed adds to what it had used, over a restart of the
+// service, too.
+func TestAResumedJobHasOneAccount(t *testing.T) {
+	t.Parallel()
+	k := newBooks(t)
+	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 1}
+	k.job(train.Job{ID: "a", State: train.StateFailed, EpochsDone: 2, FinishedAt: hour.Add(500 * time.Millisecond)})
+	k.publish(factOf(interval("n1", "b", 1, cpu(30, 10, 2), use), ""))
+	k.start()
+	await(k, "job.a", func(a train.Account) bool { return a.Final && a.Energy == 10 })
+	running := train.Job{ID: "a", State: train.StateRunning, EpochsDone: 2, Resumed: 1}
+	k.job(running)
+	await(k, "job.a", func(a train.Account) bool { return !a.Final && a.Energy == 10 })
+	k.stop()
+	k.start()
+	use.Attempt = 2
+	k.publish(factOf(interval("n1", "b", 2, cpu(30, 10, 2), use), ""))
+	await(k, "job.a", func(a train.Account) bool { return a.Energy == 20 && !a.Final })
+	running.State, running.FinishedAt, running.EpochsDone = train.StateSucceeded, hour.Add(2500*time.Millisecond), 3
+	k.job(running)
+	k.publish(factOf(interval("n1", "b", 3, cpu(30, 10, 2), use), ""))
+	final := await(k, "job.a", func(a train.Account) bool { return a.Final && a.Energy == 30 })
+	if final.Seconds != 3 || final.Epochs != 3 || final.Components["cpu"] != 30 || final.Waste[train.WasteFailed] >= final.Energy {
+		t.Errorf("%+v", final)
+	}
+}
+
 // accounted waits for the final fact of a job.
 func accounted(t *testing.T, k *books, job train.JobID) event.Accounted {
 	t.Helper()

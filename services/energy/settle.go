@@ -31,13 +31,41 @@ func (l *ledger) settled(job train.JobID) bool {
 func (l *ledger) settle(ctx context.Context, now time.Time) error {
 	l.work.Lock()
 	defer l.work.Unlock()
-	var errs []error
+	errs := []error{l.reopen(ctx)}
 	for _, job := range l.due(now) {
 		if err := l.closeAccount(ctx, job); err != nil {
 			errs = append(errs, fmt.Errorf("close the account of %s: %w", job, err))
 		}
 	}
 	return errors.Join(append(errs, l.forget(ctx))...)
+}
+
+// reopen lets the accounts of resumed jobs go on. Each step can be repeated: while the account is final, it is the one
+// that was closed.
+func (l *ledger) reopen(ctx context.Context) error {
+	l.mu.Lock()
+	ids := slices.Sorted(maps.Keys(l.reopened))
+	l.mu.Unlock()
+	for _, id := range ids {
+		closed, err := l.accounts.Get(ctx, contract.AccountKey(id))
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return fmt.Errorf("reopen the account of %s: %w", id, err)
+		}
+		if account := closed.Value; account.Final {
+			account.Final = false
+			if err := l.amend(ctx, id, func(p *train.EnergyProgress) { p.Earlier = &account }); err != nil {
+				return fmt.Errorf("reopen the account of %s: %w", id, err)
+			}
+			if err := l.accounts.Put(ctx, contract.AccountKey(id), account); err != nil {
+				return fmt.Errorf("reopen the account of %s: %w", id, err)
+			}
+		}
+		l.mu.Lock()
+		delete(l.closed, id)
+		delete(l.reopened, id)
+		l.mu.Unlock()
+	}
+	return nil
 }
 
 // forget deletes the accounts of jobs that the register has deleted.
@@ -136,14 +164,25 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 		l.closed[job] = true
 		l.mu.Unlock()
 	}
-	err := l.bus.Publish(ctx, event.Fact{
+	fact := event.Fact{
 		Subject: event.Subject{Entity: "ledger", ID: string(job), Fact: event.FactAccounted, Version: 1},
 		Key:     fmt.Sprintf("job/%s/account", job), Once: true, Body: event.Accounted{Account: account},
-	})
+	}
+	if lives := l.lives(job); lives > 0 {
+		fact.Key, fact.Once = fmt.Sprintf("%s/%d", fact.Key, lives), false
+	}
+	err := l.bus.Publish(ctx, fact)
 	if err != nil {
 		return err
 	}
 	return l.removeFromBooks(ctx, job)
+}
+
+// lives counts how often a job was resumed after an end.
+func (l *ledger) lives(job train.JobID) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.jobs[job].Resumed
 }
 
 // removeFromBooks removes a job from the books.

@@ -153,6 +153,7 @@ func (e *executor) cancel(ctx context.Context, action diff.Action, a train.Attem
 	if a.Job == "" {
 		a = train.Attempt{Job: action.Job, Node: e.realm.Machine, Backend: e.realm.Backend, Phase: train.PhaseExited}
 	}
-	a.Outcome, a.Published = train.OutcomeCancelled, false
+	job, _ := e.cache.job(action.Job)
+	a.Outcome, a.Published, a.Resumed = train.OutcomeCancelled, false, job.Resumed
 	return e.swap(ctx, a)
 }

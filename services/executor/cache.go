@@ -70,7 +70,8 @@ func (c *cache) actions(jobs []train.JobID, now time.Time, l diff.Limits, retune
 		if _, tried := c.attempts[id]; c.droppable(c.jobs[id].Value, tried) {
 			delete(c.jobs, id)
 		}
-		c.tally.noteSeen(c.attempts[id].Value, now)
+		a := c.attempts[id].Value
+		c.tally.noteSeen(a, c.reports[diff.ReportKey{Job: a.Job, Number: a.Number}].Steps, now)
 	}
 	s := c.state(jobs, now, retunes)
 	for id, at := range diff.Due(s, l) {
@@ -84,7 +85,8 @@ func (c *cache) state(jobs []train.JobID, now time.Time, retunes map[diff.Report
 	s := diff.State{
 		Now: now, Realm: c.realm, Plan: c.plan.restrictedTo(jobs), Planned: c.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
 		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: c.reports, Held: c.tally.held, StopSeen: c.tally.stopSeen, ExitSeen: c.tally.exitSeen,
-		Retunes: retunes,
+		StepsSeen: c.tally.stepsSeen,
+		Retunes:   retunes,
 	}
 	for _, id := range jobs {
 		if e, known := c.jobs[id]; known {

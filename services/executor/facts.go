@@ -44,16 +44,20 @@ func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
 // needs, if known.
 func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.Bytes) event.Fact {
 	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
-	exit := train.Exit{Lost: true}
-	if a.Exit != nil {
-		exit = *a.Exit
+	exit := diff.Exit(a)
+	// Each life of a job ends once.
+	end := func(fact string, body any) event.Fact {
+		if a.Resumed > 0 {
+			return event.JobFact(a.Job, fact, fmt.Sprintf("end/%d", a.Resumed), body)
+		}
+		return event.OnceFact(a.Job, fact, "end", body)
 	}
 	var f event.Fact
 	switch a.Outcome {
 	case train.OutcomeSucceeded:
-		f = event.OnceFact(a.Job, event.FactSucceeded, "end", event.Succeeded{Attempt: a.Number, EpochsDone: v.EpochsDone, Note: v.Note})
+		f = end(event.FactSucceeded, event.Succeeded{Attempt: a.Number, EpochsDone: v.EpochsDone, Note: v.Note, Resumed: a.Resumed})
 	case train.OutcomeCancelled:
-		f = event.OnceFact(a.Job, event.FactCancelled, "end", event.Cancelled{Attempt: a.Number, EpochsDone: v.EpochsDone})
+		f = end(event.FactCancelled, event.Cancelled{Attempt: a.Number, EpochsDone: v.EpochsDone, Resumed: a.Resumed})
 	case train.OutcomePreempted:
 		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced, Resume: v.Resume})
 	case train.OutcomeRecovering:
@@ -61,7 +65,7 @@ func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.
 			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Retry: v.Retries, Needs: needs, Enlarged: r.Enlarged, Resume: v.Resume,
 		})
 	case train.OutcomeFailed, train.OutcomeNone:
-		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged})
+		f = end(event.FactFailed, event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged, Resumed: a.Resumed})
 	}
 	f.Time = a.ExitedAt
 	return f

@@ -6,18 +6,23 @@ package executor
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/upload"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/kube"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
@@ -73,7 +78,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return stopped(ctx, err)
 	}
 	defer b.Close()
-	on, err := s.openPlatform(ctx, p)
+	on, err := s.openPlatform(ctx, p, b)
 	if err != nil {
 		return stopped(ctx, err)
 	}
@@ -93,6 +98,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops.Go(plans.run)
 	if on.local != nil {
 		loops.Go(func(ctx context.Context) error { return s.answerLogs(ctx, b, on, e.cache) })
+		loops.Go(func(ctx context.Context) error { return answerFiles(ctx, b, on) })
 	}
 	if on.pods != nil {
 		loops.Go(func(ctx context.Context) error { return recordConditions(ctx, on.pods, e.buckets.conditions) })
@@ -107,6 +113,13 @@ func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *ca
 	return bus.Answer(ctx, b, train.LogSubject(on.realm.Machine), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 		job, known := c.job(r.Job)
 		return joblog.Answer(on.local.Layout, r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
+	})
+}
+
+// answerFiles serves the files of this machine's jobs.
+func answerFiles(ctx context.Context, b *bus.Bus, on platform) error {
+	return bus.Answer(ctx, b, train.FileSubject(on.realm.Machine), func(_ context.Context, r train.FileRequest) (train.FileAnswer, error) {
+		return jobfiles.Answer(on.local.Layout, on.realm.Machine, r)
 	})
 }
 
@@ -144,16 +157,16 @@ type platform struct {
 	pods  *kube.Backend
 }
 
-func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, error) {
+func (s *Service) openPlatform(ctx context.Context, p run.Process, b *bus.Bus) (platform, error) {
 	if s.config.Backend == settings.BackendKubernetes {
-		b, err := kube.New(s.config.Kubernetes, s.config.KillAfter, p.Log)
+		pods, err := kube.New(s.config.Kubernetes, s.config.KillAfter, p.Log)
 		if err != nil {
 			return platform{}, err
 		}
-		return platform{backend: b, pods: b, realm: diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}}}, nil
+		return platform{backend: pods, pods: pods, realm: diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}}}, nil
 	}
-	b, err := s.openLocal(ctx, p)
-	return platform{backend: b, realm: diff.Realm{Realm: train.Realm{Machine: p.Common.NodeID()}}, local: b}, err
+	here, err := s.openLocal(ctx, p, b)
+	return platform{backend: here, realm: diff.Realm{Realm: train.Realm{Machine: p.Common.NodeID()}}, local: here}, err
 }
 
 func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platform) (*executor, error) {
@@ -168,7 +181,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platfo
 }
 
 // openLocal makes the back end of this machine.
-func (s *Service) openLocal(ctx context.Context, p run.Process) (*local.Backend, error) {
+func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*local.Backend, error) {
 	processors, err := proc.Processors()
 	if err != nil {
 		return nil, err
@@ -186,5 +199,13 @@ func (s *Service) openLocal(ctx context.Context, p run.Process) (*local.Backend,
 			p.Log.Info("jobs find their folders through environment variables: this machine allows no mounts", "reason", reason)
 		}
 	}
-	return local.New(p.Common.DataDir, bounds), nil
+	here := local.New(p.Common.DataDir, bounds)
+	here.Uploads = func(ctx context.Context, hash string, read func(io.Reader) error) error {
+		err := b.GetUpload(ctx, hash, read)
+		if errors.Is(err, bus.ErrNotFound) {
+			return fmt.Errorf("%w: the bus does not have it, or no more", upload.ErrRefused)
+		}
+		return err
+	}
+	return here, nil
 }

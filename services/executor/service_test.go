@@ -195,10 +195,18 @@ func TestFoldersOfAJob(t *testing.T) {
 			if !strings.Contains(string(log), "in "+where+"\n") {
 				t.Errorf("log %q, want it to work in %s", log, where)
 			}
-			saved, err := filepath.Glob(filepath.Join(snapshots, "*", "saved"))
+			// The folder has the capability's name; the job's id is a link to it.
+			named, err := os.Readlink(filepath.Join(snapshots, "j1"))
 			y.must(err)
-			if len(saved) != 1 || len(filepath.Base(filepath.Dir(saved[0]))) != 64 {
+			saved, err := filepath.Glob(filepath.Join(snapshots, named, "saved"))
+			y.must(err)
+			if len(saved) != 1 || len(named) != 64 {
 				t.Errorf("saved %q, want one file in a folder with the capability's name", saved)
+			}
+			files, err := bus.Ask[train.FileRequest, train.FileAnswer](t.Context(), y.bus, train.FileSubject("n1"), train.FileRequest{Job: "j1"})
+			y.must(err)
+			if len(files.Files) != 1 || files.Files[0].Path != "checkpoints/saved" || files.Folders.Checkpoints != filepath.Join(snapshots, "j1") {
+				t.Errorf("the executor lists %+v", files)
 			}
 		})
 	}

@@ -85,14 +85,14 @@ func (s *starter) startAll(ctx context.Context, starts []diff.Action) {
 // claim records the next attempt of a job. It claims nothing if the record has changed since the decision.
 func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt, error) {
 	last, _ := s.cache.attempt(action.Job)
-	if last.Number != action.Number-1 {
+	if last.Job != "" && last.Number != action.Number-1 {
 		return train.Attempt{}, nil
 	}
 	job, _ := s.cache.job(action.Job)
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, Retries: action.Retries, UnstartedInARow: action.UnstartedInARow,
-		Batch: action.Batch, BatchGeneration: action.Generation, Setting: s.cache.setting(action.Job),
+		Batch: action.Batch, BatchGeneration: action.Generation, Resumed: job.Resumed, Setting: s.cache.setting(action.Job),
 	}
 	if denied(last, a.Setting) {
 		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation

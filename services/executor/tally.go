@@ -16,10 +16,12 @@ type attemptTally struct {
 	// stopSeen and exitSeen are when this executor first saw that an attempt has to leave, and that it has exited.
 	stopSeen map[diff.ReportKey]time.Time
 	exitSeen map[diff.ReportKey]time.Time
+	// stepsSeen has the newest steps of live attempts, with the time when this executor first saw them.
+	stepsSeen map[diff.ReportKey]train.Steps
 }
 
 func newAttemptTally(realm diff.Realm) attemptTally {
-	return attemptTally{realm: realm, held: diff.Holding{}, stopSeen: map[diff.ReportKey]time.Time{}, exitSeen: map[diff.ReportKey]time.Time{}}
+	return attemptTally{realm: realm, held: diff.Holding{}, stopSeen: map[diff.ReportKey]time.Time{}, exitSeen: map[diff.ReportKey]time.Time{}, stepsSeen: map[diff.ReportKey]train.Steps{}}
 }
 
 // replace counts after instead of before, the previous record of the same job. It returns the devices that before held
@@ -27,6 +29,7 @@ func newAttemptTally(realm diff.Realm) attemptTally {
 func (t *attemptTally) replace(before, after train.Attempt) (freed []diff.NodeDevice) {
 	if before.Number != after.Number {
 		delete(t.stopSeen, diff.ReportKey{Job: before.Job, Number: before.Number})
+		delete(t.stepsSeen, diff.ReportKey{Job: before.Job, Number: before.Number})
 	}
 	had, has := before.Live() && before.Backend == t.realm.Backend, after.Live() && after.Backend == t.realm.Backend
 	if had && t.realm.Owns(before) {
@@ -48,9 +51,17 @@ func (t *attemptTally) replace(before, after train.Attempt) (freed []diff.NodeDe
 	return freed
 }
 
-// noteSeen records when this executor first saw that an attempt has to leave, and that it has exited.
-func (t *attemptTally) noteSeen(a train.Attempt, now time.Time) {
+// noteSeen records when this executor first saw that an attempt has to leave, that it has exited, and its newest steps.
+func (t *attemptTally) noteSeen(a train.Attempt, steps train.Steps, now time.Time) {
 	key := diff.ReportKey{Job: a.Job, Number: a.Number}
+	seen := t.stepsSeen[key]
+	switch {
+	case !a.Live() || !steps.Known():
+		delete(t.stepsSeen, key)
+	case !seen.Known() || seen.Epoch != steps.Epoch || seen.Done != steps.Done || seen.Total != steps.Total:
+		steps.At = now
+		t.stepsSeen[key] = steps
+	}
 	note := func(first map[diff.ReportKey]time.Time, holds bool) {
 		if !holds {
 			delete(first, key)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
@@ -145,7 +146,7 @@ func (c *conductor) forget(ctx context.Context, r conduct.Record) {
 		c.drop(ctx, r.Trials[i].Job)
 	}
 	maps.DeleteFunc(c.published, func(s event.Subject, _ bool) bool {
-		id, _, ok := conduct.SplitJobID(s.ID)
+		id, _, ok := contract.SplitTrialJob(s.ID)
 		return ok && id == r.ID
 	})
 }

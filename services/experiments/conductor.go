@@ -205,7 +205,7 @@ func hashOf(e file.Experiment) (string, error) {
 
 // handleJob handles a fact about a job if it is the job of a trial.
 func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact, error) {
-	id, _, ok := conduct.SplitJobID(m.Parsed.ID)
+	id, _, ok := contract.SplitTrialJob(m.Parsed.ID)
 	if !ok {
 		return nil, nil
 	}

@@ -273,7 +273,7 @@ func (s *Service) openGPUs(p run.Process, known *attemptindex.Index) (gpu.Reader
 	if s.config.SimGPUs > 0 {
 		node := p.Common.NodeID()
 		return simgpu.Reader{
-			Node: node, Count: s.config.SimGPUs, Memory: unit.Bytes(s.config.SimGPUMemory) * unit.GiB,
+			Node: node, Count: s.config.SimGPUs, Model: s.config.SimGPUModel, Memory: unit.Bytes(s.config.SimGPUMemory) * unit.GiB,
 			Sick:   filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
 			Limits: filepath.Join(p.Common.DataDir, "nodeagent", "sim-gpu-limits"),
 			Draw:   unit.Watts(s.config.SimGPUWatts),

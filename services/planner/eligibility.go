@@ -51,7 +51,8 @@ func request(m bus.Message) (r eligible.Request, asked bool, err error) {
 	r = eligible.Request{Fact: m.Parsed.Fact, At: m.Time, Sequence: m.Sequence}
 	switch m.Parsed.Fact {
 	case event.FactCordonRequested, event.FactDrainRequested, event.FactResumeRequested:
-		r.NodeRequest, err = event.Decode[event.NodeRequest](m.Data)
+		b, err := event.Decode[event.DrainRequested](m.Data) // the others say no more
+		r.NodeRequest, r.Now = b.NodeRequest, b.Now
 		return r, true, err
 	}
 	return r, false, nil

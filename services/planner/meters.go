@@ -18,6 +18,7 @@ type meters struct {
 	unpublished prometheus.Counter
 	recorded    prometheus.Counter
 	unrecorded  prometheus.Counter
+	predictions *prometheus.CounterVec
 }
 
 func newMeters(r prometheus.Registerer) *meters {
@@ -40,8 +41,17 @@ func newMeters(r prometheus.Registerer) *meters {
 		unrecorded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "switchyard_planner_inputs_lost_total", Help: "Published plans whose input was not recorded: the bus was too slow, or refused it.",
 		}),
+		predictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "switchyard_planner_predictions_total",
+			Help: "First predictions of starts and ends of jobs, by whether it happened before, inside or after the interval, which should hold eight of ten.",
+		}, []string{"of", "happened"}),
 	}
-	r.MustRegister(m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded)
+	for _, of := range []string{"start", "finish"} {
+		for _, at := range []string{"before", "inside", "after"} {
+			m.predictions.WithLabelValues(of, at)
+		}
+	}
+	r.MustRegister(m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded, m.predictions)
 	return m
 }
 
@@ -55,4 +65,9 @@ func (m *meters) published(p train.Plan) {
 	m.generation.Set(float64(p.Generation))
 	m.waiting.Set(float64(len(p.Waiting)))
 	m.devices.Set(float64(devices))
+}
+
+// happened counts a predicted start or finish.
+func (m *meters) happened(of string, predicted train.Moment, at time.Time) {
+	m.predictions.WithLabelValues(of, when(predicted, at)).Inc()
 }

@@ -65,7 +65,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	watching := pool.New().WithContext(ctx).WithCancelOnError()
 	rates := &grid{path: s.config.EnergyRates, carbonWeight: s.config.CarbonWeight, log: p.Log}
-	if err := watch(ctx, b, known, rates, again.see, watching); err != nil {
+	foreseen := newForesight(m)
+	observeJob := func(e bus.Entry[train.Job], deleted bool) {
+		again.see(e, deleted)
+		foreseen.observeJob(e, deleted)
+	}
+	if err := watch(ctx, b, known, rates, observeJob, watching); err != nil {
 		return err
 	}
 	watching.Go(again.run)
@@ -91,7 +96,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(probes.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, cache: known, policy: policy, interval: s.config.PlanInterval, now: time.Now, published: map[train.JobID]publication{},
-		terms: s.terms(), grid: rates,
+		terms: s.terms(), grid: rates, foreseen: foreseen,
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)

@@ -27,6 +27,8 @@ type estimator struct {
 	// present is set when the past has been read: from then on a job that ends is fitted once more before it is
 	// forgotten.
 	present bool
+	// stopped are the newest jobs that failed or were cancelled: they may be resumed.
+	stopped []train.JobID
 	// library is what jobs teach those of their family.
 	library learn.Library
 	// peaks is the memory that jobs have needed.
@@ -79,9 +81,12 @@ func (e *estimator) fact(m bus.Message) error {
 		j.Take(m.Time, b)
 		e.teach(j, e.library.Succeeded(j))
 		e.jobEnded(j)
-	case *event.Failed, *event.Cancelled, *event.Rejected:
+	case *event.Rejected:
 		e.jobEnded(j)
+	case *event.Failed, *event.Cancelled:
+		e.jobStopped(j)
 	case *event.Started:
+		j.Ended = false // it may have been resumed
 		j.Take(m.Time, b)
 		e.library.Lend(j) // its devices are known now
 	default:
@@ -134,6 +139,24 @@ func (e *estimator) jobEnded(j *learn.Job) {
 	if _, unwritten := e.fresh[j.ID]; !unwritten || !e.present {
 		e.forget(j.ID)
 	}
+}
+
+// mostStopped bounds how many jobs that failed or were cancelled are kept.
+const mostStopped = 200
+
+// jobStopped keeps a job that may be resumed, until many others have ended likewise.
+func (e *estimator) jobStopped(j *learn.Job) {
+	j.Ended = true
+	if !e.present {
+		delete(e.fresh, j.ID) // its model was written at its end
+	}
+	if e.stopped = append(e.stopped, j.ID); len(e.stopped) <= mostStopped {
+		return
+	}
+	if oldest := e.jobs[e.stopped[0]]; oldest != nil && oldest.Ended {
+		e.forget(oldest.ID)
+	}
+	e.stopped = e.stopped[1:]
 }
 
 // admit begins with a job. What its family has taught already makes a model, and so does the memory of jobs of its
@@ -223,7 +246,9 @@ func (e *estimator) update(id train.JobID) (update, bool) {
 		return update{}, false
 	}
 	if j.Ended {
-		e.forget(id)
+		if !slices.Contains(e.stopped, id) {
+			e.forget(id)
+		}
 		return update{model: j.Model()}, true
 	}
 	// A straggler enters the model only after its fact is stored, so that a restart finds the same.

@@ -280,9 +280,32 @@ func TestTheLastEpochOfAJobCounts(t *testing.T) {
 	l.present = false
 	feed(t, l, event.JobFact("b", event.FactAdmitted, "admitted", event.Admitted{Spec: spec()}))
 	feed(t, l, event.JobFact("b", event.FactEpochEnded, "e", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, Devices: 1}))
-	feed(t, l, event.OnceFact("b", event.FactFailed, "end", event.Failed{}))
+	feed(t, l, event.OnceFact("b", event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}))
 	if l.size() != 0 || len(l.due(true)) != 0 {
 		t.Fatal("an old job is kept")
+	}
+}
+
+// TestAResumedJobIsKnown: a job that failed keeps its model, because it may be resumed; of many the newest stay.
+func TestAResumedJobIsKnown(t *testing.T) {
+	l := newEstimator()
+	for i := range mostStopped + 5 {
+		id := train.JobID(fmt.Sprintf("j%d", i))
+		feed(t, l, event.JobFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: spec()}))
+		feed(t, l, event.JobFact(id, event.FactEpochEnded, "e", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, Devices: 1}))
+		feed(t, l, event.OnceFact(id, event.FactFailed, "end", event.Failed{}))
+	}
+	if l.size() != mostStopped || len(l.due(true)) != 0 {
+		t.Fatalf("%d jobs, want the newest %d, and nothing to write", l.size(), mostStopped)
+	}
+	last := train.JobID(fmt.Sprintf("j%d", mostStopped+4))
+	feed(t, l, event.JobFact(last, event.FactStarted, "attempt/2/started", event.Started{Attempt: 2, Node: "n", Devices: []train.DeviceID{"cpu:0"}, EpochsDone: 1}))
+	feed(t, l, event.JobFact(last, event.FactEpochEnded, "e2", event.EpochEnded{Attempt: 2, EpochsDone: 2, EpochSeconds: 3, Devices: 1}))
+	if due := l.due(true); len(due) != 1 {
+		t.Fatalf("%v are due, want %s", due, last)
+	}
+	if out, known := l.update(last); !known || out.model.EpochsSeen != 2 {
+		t.Errorf("known %t, %+v", known, out.model)
 	}
 }
 

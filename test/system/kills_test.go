@@ -46,6 +46,12 @@ func allEnded(count int) func(map[train.JobID]train.Job) bool {
 // verify waits for the end of all jobs, checks the invariants with the oracle, and returns the jobs.
 func (c *cluster) verify(epochs map[string]int, killed map[int]bool) map[train.JobID]train.Job {
 	c.t.Helper()
+	return c.verifyLives(epochs, killed, 1)
+}
+
+// verifyLives is verify for jobs that were resumed after an end.
+func (c *cluster) verifyLives(epochs map[string]int, killed map[int]bool, lives int) map[train.JobID]train.Job {
+	c.t.Helper()
 	jobs := c.await("the end of all jobs", allEnded(len(epochs)))
 	for id, want := range epochs {
 		if j := jobs[train.JobID(id)]; j.State != train.StateSucceeded || j.EpochsDone != want {
@@ -53,8 +59,8 @@ func (c *cluster) verify(epochs map[string]int, killed map[int]bool) map[train.J
 		}
 	}
 	for id, n := range c.terminals() {
-		if n != 1 {
-			c.t.Errorf("job %s has %d terminal facts, want 1", id, n)
+		if n != lives {
+			c.t.Errorf("job %s has %d terminal facts, want %d", id, n, lives)
 		}
 	}
 	for _, fault := range judge(readLedger(c.t, c.ledger), epochs, killed) {

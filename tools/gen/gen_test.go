@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -88,6 +89,40 @@ func TestEveryKeyIsExplained(t *testing.T) {
 			if strings.HasPrefix(line, "| `") && strings.HasSuffix(line, "|  |") || strings.Contains(line, "| . One of") {
 				t.Errorf("%s/%s:%d: %s", root, page, n+1, line)
 			}
+		}
+	}
+}
+
+// The description of the API names no schema that is not there, and explains every key.
+func TestTheAPIIsDescribed(t *testing.T) {
+	root, files := generated(t)
+	text := files["docs/openapi.json"]
+	type property struct {
+		Ref         string `json:"$ref"`
+		Description string
+	}
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]property }
+		}
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for name, schema := range doc.Components.Schemas {
+		for key, p := range schema.Properties {
+			if p.Description == "" {
+				t.Errorf("%s.%s is not explained", name, key)
+			}
+		}
+	}
+	for _, found := range regexp.MustCompile(`"\$ref": "([^"]*)"`).FindAllStringSubmatch(string(text), -1) {
+		if name, own := strings.CutPrefix(found[1], "#/components/schemas/"); own {
+			if _, there := doc.Components.Schemas[name]; !there {
+				t.Errorf("%s refers to %s", root, name)
+			}
+		} else if files["docs/"+found[1]] == nil {
+			t.Errorf("%s refers to docs/%s", root, found[1])
 		}
 	}
 }

@@ -26,7 +26,7 @@ type source struct {
 // readSource parses the packages whose types cross the wire.
 func readSource(root string) (*source, error) {
 	src := &source{comments: map[string]string{}, values: map[string][]string{}}
-	for _, dir := range []string{"libs/unit", "libs/train", "libs/event", "libs/curve", "libs/contract"} {
+	for _, dir := range []string{"libs/unit", "libs/train", "libs/event", "libs/curve", "libs/contract", "services/web/view", "services/web/api"} {
 		entries, err := os.ReadDir(filepath.Join(root, dir))
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", dir, err)
@@ -118,7 +118,10 @@ func wholeWord(s string) *regexp.Regexp {
 }
 
 // typeName is the key of a type in comments and values.
-func typeName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
+func typeName(t reflect.Type) string {
+	name, _, _ := strings.Cut(t.Name(), "[") // a generic type is explained once
+	return t.PkgPath() + "." + name
+}
 
 // enum are the constants of a named string type.
 func (src *source) enum(t reflect.Type) []string { return src.values[typeName(t)] }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/libs/build"
 )
 
 // app holds what the commands share.
@@ -18,7 +19,7 @@ type app struct{ *console.Console }
 // messages begin.
 func Main(argv []string, stdout, stderr io.Writer) int {
 	a := &app{&console.Console{Stdout: stdout, Stderr: stderr}}
-	root := &cobra.Command{Use: filepath.Base(argv[0]), Short: "Runs the services of Switchyard and an embedded bus"}
+	root := &cobra.Command{Use: filepath.Base(argv[0]), Short: "Runs the services of Switchyard and an embedded bus", Version: build.This().Version}
 	net := &cobra.Command{Use: "net", Short: "Run one part of the network's probing, without a bus"}
 	net.AddCommand(a.netRoles()...)
 	root.AddCommand(a.upCommand(), a.busCommand(), a.influxCommand(), a.referenceCommand(), net)

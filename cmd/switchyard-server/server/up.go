@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,13 +28,14 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent"
 	"github.com/switchyard-dl/switchyard/services/planner"
 	"github.com/switchyard-dl/switchyard/services/profiler"
+	"github.com/switchyard-dl/switchyard/services/web"
 )
 
-// services makes all seven, in the order in which they stop: first nothing new is accepted or decided, then running
+// services makes all eight, in the order in which they stop: first nothing new is accepted or decided, then running
 // jobs are left in good order.
 func services(c *settings.All) []run.Service {
 	return []run.Service{
-		experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
+		web.New(time.Now), experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
 	}
 }
 
@@ -41,8 +43,8 @@ func (a *app) upCommand() *cobra.Command {
 	all, set := settings.New()
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run the seven services on this machine, around an embedded bus",
-		Long: `Runs experiments, admission, profiler, planner, executor, node agent and energy in one process, around an embedded nats-server that keeps everything on disk. Jobs are
+		Short: "Run the eight services on this machine, around an embedded bus",
+		Long: `Runs web, experiments, admission, profiler, planner, executor, node agent and energy in one process, around an embedded nats-server that keeps everything on disk. Jobs are
 processes of this machine and go on when this process is stopped or killed: the next ` + "`switchyard up`" + ` finds them again.
 
 Every process that can connect to the bus can run commands as the user of this process: the bus listens on loopback only.

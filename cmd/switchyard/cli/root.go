@@ -17,10 +17,12 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/measure"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/network"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/tune"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/demo"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/doctor"
+	"github.com/switchyard-dl/switchyard/libs/build"
 )
 
 // Main runs the command line, argv[0] included, and returns the exit code. Under the name of a compatible command it is
@@ -36,6 +38,7 @@ which devices, and account for its energy. ` + "`switchyard demo`" + ` shows it;
 Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cannot be reached; wait: 100 the job failed,
 101 not finished in time, 102 unknown job, 103 cancelled.`,
 	}
+	root.Version = build.This().Version
 	root.AddCommand(serverCommands()...)
 	a.Add(root, Commands()...)
 	return a.Run(root, compat.Args(argv))
@@ -47,5 +50,5 @@ func Commands() []console.Command {
 		demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
-	return slices.Concat(jobs.Commands(), cluster.Commands(), whatif.Commands(), single)
+	return slices.Concat(jobs.Commands(), results.Commands(), cluster.Commands(), whatif.Commands(), single)
 }

@@ -13,7 +13,7 @@ func serverCommands() []*cobra.Command {
 	influx := &cobra.Command{Use: "influx", Short: "Prepare a time-series database", Args: cobra.NoArgs}
 	influx.AddCommand(sibling.Command("Make the buckets, retention and downsampling that the energy service needs", "influx", "setup"))
 	return []*cobra.Command{
-		sibling.Command("Run the seven services on this machine, around an embedded bus", "up"),
+		sibling.Command("Run the eight services on this machine, around an embedded bus", "up"),
 		sibling.Command("Run only the embedded bus, for services in processes of their own", "bus"),
 		influx, reference,
 	}

@@ -33,7 +33,7 @@ func TestTheMicroBatchIsShown(t *testing.T) {
 		t.Errorf("%s", listed)
 	}
 	for id, want := range map[string]string{
-		"a": "micro-batch 16 samples, 4 passes to a step, beside b\n            Tuned - the best of 8 trials (generation 12, 8 trials)\n",
+		"a": "micro-batch 16 samples, 4 passes to a step, beside b\n            the best of 8 trials [Tuned] (generation 12, 8 trials)\n",
 		"b": "micro-batch as submitted: the code does not follow a micro-batch, beside a 16x4\n",
 	} {
 		if _, out, _ := s.Run("describe", id); !strings.Contains(out, want) {

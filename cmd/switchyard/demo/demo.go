@@ -34,7 +34,7 @@ func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run real training jobs on this machine, in a temporary folder, and show their scheduling",
-		Long: `Starts the bus and the seven services on free ports in a temporary folder, submits real training jobs of different size and kind over NATS, and shows them being
+		Long: `Starts the bus and the eight services on free ports in a temporary folder, submits real training jobs of different size and kind over NATS, and shows them being
 admitted, profiled, planned, started, rescaled, preempted at an epoch's end and resumed from their checkpoints. Closes with a report. Nothing is left behind.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

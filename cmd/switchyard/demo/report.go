@@ -143,7 +143,7 @@ func (s *screen) redraw(p stagePicture, since time.Duration) {
 	}
 	for _, j := range p.jobs {
 		lines = append(lines, fmt.Sprintf("%-8s %-11s %-12s %s %3d/%-3d %-7s %8.1f J%s",
-			j.ID, j.State, devicesOrDash(j), render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, 16), j.EpochsDone, j.Spec.MaxEpochs, finishIn(j), p.accounts[j.ID].Energy.Joules(), because(j)))
+			j.ID, j.State, devicesOrDash(j), render.ProgressBar(float64(j.EpochsDone)/float64(max(j.Spec.MaxEpochs, 1)), 16), j.EpochsDone, j.Spec.MaxEpochs, finishIn(j), p.accounts[j.ID].Energy.Joules(), because(j)))
 	}
 	var b strings.Builder
 	if s.lines > 0 {

@@ -12,15 +12,23 @@ func In(m train.Moment, now time.Time) string {
 	low, expected, high := m.Low.Sub(now).Seconds(), m.Expected.Sub(now).Seconds(), m.High.Sub(now).Seconds()
 	switch {
 	case high <= 0:
-		return "overdue by " + Duration(max(-high, 1))
+		return "overdue by " + seconds(max(-high, 1))
 	case expected < 1:
-		return "within " + Duration(max(high, 1))
+		return "within " + seconds(max(high, 1))
 	case m.Low.Equal(m.High):
-		return Duration(expected)
+		return seconds(expected)
 	case low < 1:
-		return fmt.Sprintf("%s (up to %s)", Duration(expected), Duration(high))
+		return fmt.Sprintf("%s (up to %s)", seconds(expected), seconds(high))
 	}
-	return fmt.Sprintf("%s (%s to %s)", Duration(expected), Duration(low), Duration(high))
+	return fmt.Sprintf("%s (%s to %s)", seconds(expected), seconds(low), seconds(high))
+}
+
+// seconds prints a predicted time, which is never known to a tenth of a second.
+func seconds(s float64) string {
+	if s < 9.5 {
+		return fmt.Sprintf("%.0fs", s)
+	}
+	return Duration(s)
 }
 
 // ETA says when a job ends or, if it waits, starts.

@@ -2,6 +2,7 @@
 package render
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -66,65 +67,107 @@ func EscapeLines(s string) string {
 	return b.String()
 }
 
-// OutputEscaper passes the output of a job on to a terminal and makes control characters visible. Newline and tab
-// stay. Text that a job overwrites with carriage returns, such as a progress bar, becomes lines. The output may be
-// written in any pieces.
+// longestLine bounds what is held back of a line whose end has not come.
+const longestLine = 64 << 10
+
+// OutputEscaper passes the output of a job on to a terminal, line by line, and makes control characters visible.
+// Newline and tab stay, colours are left out. Of text that a job overwrites with carriage returns, such as a progress
+// bar, the last state becomes the line. The output may be written in any pieces.
 type OutputEscaper struct {
 	To io.Writer
-	// rest is an incomplete rune.
-	rest []byte
-	// returned: the last rune was a carriage return. begun: the line is not empty.
-	returned, begun bool
+	// Live shows a line whose end has not come, and writes over it later: To is a terminal with this many columns.
+	Live int
+	// line is the line so far, open whether a part of it is shown.
+	line []byte
+	open bool
 }
 
-// Write escapes a piece.
+// Write passes the lines on that are complete.
 func (e *OutputEscaper) Write(p []byte) (int, error) {
-	data := append(e.rest, p...)
 	var b strings.Builder
-	for len(data) > 0 && utf8.FullRune(data) {
-		r, size := utf8.DecodeRune(data)
-		e.put(&b, r, size, data)
-		data = data[size:]
+	for rest := p; len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n')
+		if end < 0 {
+			e.line = append(e.line, rest...)
+			break
+		}
+		e.line = append(e.line, rest[:end]...)
+		e.put(&b, shown(e.line), "\n")
+		e.line, rest = e.line[:0], rest[end+1:]
 	}
-	e.rest = slices.Clone(data)
+	if len(e.line) > longestLine {
+		whole := lastRune(e.line)
+		e.put(&b, shown(e.line[:whole]), "")
+		e.line, e.open = slices.Clone(e.line[whole:]), false
+	}
+	if text := shown(e.line); e.Live > 0 && text != "" {
+		e.put(&b, ClipText(text, e.Live-1), "")
+		e.open = true
+	}
 	_, err := io.WriteString(e.To, b.String())
 	return len(p), err
 }
 
-func (e *OutputEscaper) put(b *strings.Builder, r rune, size int, data []byte) {
-	if r == '\r' {
-		e.returned = true
-		return
+// put writes a line over the part of it that is shown.
+func (e *OutputEscaper) put(b *strings.Builder, text, end string) {
+	if e.open {
+		b.WriteString("\r\x1b[K")
+		e.open = false
 	}
-	if e.returned && r != '\n' && e.begun {
-		b.WriteByte('\n')
-		e.begun = false
-	}
-	e.returned = false
-	switch {
-	case r == '\n':
-		b.WriteByte('\n')
-		e.begun = false
-		return
-	case r == '\t':
-		b.WriteByte('\t')
-	case r == utf8.RuneError && size == 1, Obeyed(r):
-		b.WriteString(escaped(r, size, data[0]))
-	default:
-		b.Write(data[:size])
-	}
-	e.begun = true
+	b.WriteString(text + end)
 }
 
-// Flush writes an incomplete rune.
+// Flush writes a line that has no end.
 func (e *OutputEscaper) Flush() error {
 	var b strings.Builder
-	for _, raw := range e.rest {
-		b.WriteString(escaped(utf8.RuneError, 1, raw))
+	if len(e.line) > 0 {
+		e.put(&b, shown(e.line), "")
 	}
-	e.rest = nil
+	e.line = nil
 	_, err := io.WriteString(e.To, b.String())
 	return err
+}
+
+// lastRune returns where the last rune begins if it is not complete, else the length.
+func lastRune(line []byte) int {
+	for back := 1; back <= min(utf8.UTFMax, len(line)); back++ {
+		if at := len(line) - back; utf8.RuneStart(line[at]) {
+			if utf8.FullRune(line[at:]) {
+				return len(line)
+			}
+			return at
+		}
+	}
+	return len(line)
+}
+
+// shown returns what a terminal would show of a line in the end, with control characters made visible.
+func shown(line []byte) string {
+	text := strings.TrimRight(string(line), "\r")
+	text = text[strings.LastIndexByte(text, '\r')+1:]
+	parts := strings.Split(withoutColours(text), "\t")
+	for i, part := range parts {
+		parts[i] = EscapeText(part)
+	}
+	return strings.Join(parts, "\t")
+}
+
+// withoutColours removes the sequences that set colours and weights: ESC [ numbers m.
+func withoutColours(s string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "\x1b[")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		rest := strings.TrimLeft(after, "0123456789;:")
+		if !strings.HasPrefix(rest, "m") {
+			b.WriteString("\x1b[")
+			rest = "m" + after
+		}
+		s = rest[1:]
+	}
 }
 
 // Duration prints seconds as people say them: 3.2s, 45s, 12m03s, 2h31m, 3d04h.
@@ -178,12 +221,15 @@ func Clock(t, now time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// ProgressBar draws done of total, as `###..`.
-func ProgressBar(done, total, width int) string {
-	full := 0
-	if total > 0 {
-		full = min(max(done*width/total, 0), width)
-	}
+// rounding keeps 3 of 5 from being drawn as 2.
+const rounding = 1e-9
+
+// Percent is a part in whole per cent, rounded down.
+func Percent(done float64) int { return int(100*done + rounding) }
+
+// ProgressBar draws the part that is done, as `###..`.
+func ProgressBar(done float64, width int) string {
+	full := min(max(int(done*float64(width)+rounding), 0), width)
 	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
 }
 
@@ -234,13 +280,12 @@ func EnergyOf(account train.Account) string {
 	return ModelledMark(account.Methods) + account.Energy.String()
 }
 
-const methodModelled = "modelled"
-
+// ModelledMark is put before a figure that no meter has shown.
 func ModelledMark(methods []string) string {
-	if slices.ContainsFunc(methods, func(m string) bool { return m != methodModelled }) {
-		return ""
+	if train.Modelled(methods) {
+		return "~"
 	}
-	return "~"
+	return ""
 }
 
 // IsTerminal reports whether w is a terminal.

@@ -27,10 +27,14 @@ func TestEscapeText(t *testing.T) {
 
 func TestEscapeLines(t *testing.T) {
 	for in, want := range map[string]string{
-		"a\n\tb\n":                       "a\n\tb\n",
-		"dos\r\n\r\nend":                 "dos\n\nend",
-		" 10%|#\r 20%|##\r\n":            " 10%|#\n 20%|##\n",
-		"\r 10%|#\r 20%|##":              " 10%|#\n 20%|##",
+		"a\n\tb\n":       "a\n\tb\n",
+		"dos\r\n\r\nend": "dos\n\nend",
+		// A progress bar is the line that it last was, as on a terminal.
+		" 10%|#\r 20%|##\r\n":            " 20%|##\n",
+		"\r 10%|#\r 20%|##":              " 20%|##",
+		"\x1b[1;32mok\x1b[0m \x1b[2mx":   "ok x",
+		"\x1b[31":                        `\x1b[31`,
+		"\x1b[\x1b[mm":                   `\x1b[m`,
 		"last\r":                         "last",
 		"\x1b]0;title\x07x\x1b[2J":       `\x1b]0;title\x07x\x1b[2J`,
 		"cut \xe6\x97":                   `cut \xe6\x97`,
@@ -89,11 +93,11 @@ func TestDuration(t *testing.T) {
 
 func TestProgressBar(t *testing.T) {
 	for _, tc := range []struct {
-		done, total int
-		want        string
-	}{{0, 10, "....."}, {3, 10, "#...."}, {12, 40, "#...."}, {9, 10, "####."}, {10, 10, "#####"}, {12, 10, "#####"}, {1, 0, "....."}, {-1, 10, "....."}} {
-		if got := ProgressBar(tc.done, tc.total, 5); got != tc.want {
-			t.Errorf("%d of %d: %q, want %q", tc.done, tc.total, got, tc.want)
+		done float64
+		want string
+	}{{0, "....."}, {0.3, "#...."}, {0.6, "###.."}, {0.9, "####."}, {1, "#####"}, {1.2, "#####"}, {-0.1, "....."}} {
+		if got := ProgressBar(tc.done, 5); got != tc.want {
+			t.Errorf("%g: %q, want %q", tc.done, got, tc.want)
 		}
 	}
 }

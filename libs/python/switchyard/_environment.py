@@ -17,6 +17,7 @@ class Environment(NamedTuple):
     restarted: bool
     epochs_done: int
     epochs: Optional[int]
+    max_steps: Optional[int]
     batch_size: Optional[int]
     training_set_size: Optional[int]
     heartbeat_steps: int
@@ -49,6 +50,7 @@ class Environment(NamedTuple):
             restarted=environ.get("JOB_RESTARTED", "FALSE") != "FALSE",
             epochs_done=_integer(environ, "EPOCHS_DONE", 0),
             epochs=_positive(environ, "EPOCHS_TO_BE_DONE"),
+            max_steps=_positive(environ, "SWITCHYARD_MAX_STEPS"),
             batch_size=_positive(environ, "BATCH_SIZE"),
             training_set_size=_positive(environ, "TRAINING_SET_SIZE"),
             heartbeat_steps=max(1, _integer(environ, "HEARTBEAT_FREQ", DEFAULT_HEARTBEAT_STEPS)),

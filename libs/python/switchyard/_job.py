@@ -39,7 +39,7 @@ class Job:
     """One process's view of its job. Made by switchyard.job(); one per process, used from the training thread.
 
     Attributes, all from the environment: uuid, name, attempt, restarted, epochs_total (None outside of Switchyard
-    until epochs is told), batch_size (per device), training_set_size, steps_per_epoch, samples_per_step, num_devices
+    until epochs is told), max_steps (None: as many as the epochs have), batch_size (per device), training_set_size, steps_per_epoch, samples_per_step, num_devices
     (of this node), num_nodes, node_list, rank, world_size, checkpoint_dir (a pathlib.Path, the same for every attempt).
     epochs_done counts the whole epochs behind us; load may set it back to what the checkpoint holds.
     """
@@ -57,6 +57,7 @@ class Job:
         self.restarted = environment.restarted
         self.epochs_done = environment.epochs_done
         self.epochs_total = environment.epochs or epochs
+        self.max_steps = environment.max_steps
         self.batch_size = environment.batch_size
         self.training_set_size = environment.training_set_size
         self.steps_per_epoch = environment.steps_per_epoch
@@ -129,9 +130,9 @@ class Job:
         """
         if self.epochs_total is None:
             self.epochs_total = total
-        if self.epochs_total is None:
+        if self.epochs_total is None and self.max_steps is None:
             raise ValueError("how many epochs? set EPOCHS_TO_BE_DONE or call job.epochs(total)")
-        while self.epochs_done < self.epochs_total and not self._leaves():
+        while not self._complete() and not self._leaves():
             self.start_epoch()
             yield self.epochs_done
             if self._stops.stopped:
@@ -145,8 +146,8 @@ class Job:
         """The batches of loader, each counted as one optimizer step when the loop comes back for the next.
 
         A body that calls step itself is not counted twice. report, inside the body, is about the current step. In an
-        epoch that an earlier attempt began, the batches that it trained are left out. Ends early after a step at which
-        should_save or should_stop has told of a stop.
+        epoch that an earlier attempt began, the batches that it trained are left out. Ends early after step max_steps of
+        the training, or after a step at which should_save or should_stop has told of a stop.
         """
         self._open_epoch()
         self._resumable = True
@@ -168,6 +169,8 @@ class Job:
                     self._count_step(self._own_samples, values)
             if self._stops.stopped:
                 return
+            if self._complete():
+                break
         self._epoch_trained = True
 
     def step(
@@ -258,14 +261,14 @@ class Job:
         self._step_watch.lap()
 
     def should_stop(self) -> bool:
-        """Whether to leave now: the scheduler wants the devices, or runs this job elsewhere.
+        """Whether to leave now: the job is done, the scheduler wants the devices, or runs this job elsewhere.
 
         Between epochs it is false while only the last one is left: finishing is cheaper than coming back. Code that asks
         after a step, once it has saved its state, can leave at any step; should_save is then asked before.
         """
         if self._epoch_open and self._epoch.steps + int(self._in_step) > 0:
             self._at_step()
-        return self._leaves()
+        return self._steps_complete() or self._leaves()
 
     def should_save(self) -> bool:
         """Whether to save now, after an optimizer step: before a stop, and every ten minutes.
@@ -434,7 +437,10 @@ class Job:
             self._link.last_words()
 
     def _complete(self) -> bool:
-        return self.epochs_total is not None and self.epochs_done >= self.epochs_total
+        return self._steps_complete() or (self.epochs_total is not None and self.epochs_done >= self.epochs_total)
+
+    def _steps_complete(self) -> bool:
+        return self.max_steps is not None and self._steps_done >= self.max_steps
 
     def _continue_from(self, progress: _checkpoint.Progress) -> None:
         self.epochs_done, self._steps_done = progress.position()

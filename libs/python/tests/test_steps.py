@@ -107,6 +107,25 @@ class Steps(unittest.TestCase):
                         job.step()
             self.assertEqual(20, api.bodies("epochs")[-1]["steps"])
 
+    def test_a_training_ends_after_its_last_step(self):
+        """Also in the middle of an epoch, and in a loop of one's own; a restart does not begin another epoch."""
+        with running(
+            EPOCHS_TO_BE_DONE="", SWITCHYARD_MAX_STEPS=25, BATCH_SIZE=2, NUM_GPUS=1, TRAINING_SET_SIZE=40
+        ) as api:
+            trained = []
+            train(switchyard.job(), trained, listed)
+            self.assertEqual(2 * 25, len(trained))
+            self.assertEqual([1, 2], [e["epochs_done"] for e in api.bodies("epochs")])
+            self.assertEqual([20, 5], [e["steps"] for e in api.bodies("epochs")])
+            self.assertEqual("finished", api.bodies("end")[-1]["outcome"])
+            with switchyard.job() as job:
+                steps = 0
+                while not job.should_stop():
+                    job.step()
+                    steps += 1
+            self.assertEqual(25, steps)
+            self.assertEqual("finished", api.bodies("end")[-1]["outcome"])
+
     def test_code_with_its_own_loop_asks_where_to_go_on(self):
         with running(HEARTBEAT_FREQ=1, EPOCHS_TO_BE_DONE=1, BATCH_SIZE=2, NUM_GPUS=1, TRAINING_SET_SIZE=40) as api:
             done = []

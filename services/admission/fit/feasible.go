@@ -10,11 +10,14 @@ import (
 // feasible refuses what no known machine could ever run.
 func (c *checker) feasible() {
 	none := len(c.where.Nodes) == 0
-	if !none && !c.labelled() {
+	if !none && !(c.labelled() && c.unpacked()) {
 		return
 	}
 	if none {
 		return // the job waits until a node is known
+	}
+	if !c.offered() {
+		return
 	}
 	c.enoughDevices()
 	c.enoughMemory()
@@ -33,6 +36,43 @@ func (c *checker) labelled() bool {
 	if len(c.where.Nodes) == 0 {
 		c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s",
 			train.JoinLabels(labels))
+		return false
+	}
+	return true
+}
+
+// offered drops the nodes with devices of another kind or model than the job needs. It returns false if no node has a
+// device that the job needs.
+func (c *checker) offered() bool {
+	need := c.spec.DeviceNeed()
+	if !need.Chosen() || len(c.reasons) > 0 { // a kind that was refused is nowhere
+		return true
+	}
+	kind := train.DeviceNeed{Kind: need.Kind, Models: need.Models}
+	if lacks := need.Lacks(c.where.Nodes); lacks != "" {
+		field := "device"
+		switch {
+		case kind.Lacks(c.where.Nodes) == "":
+			field = "estimated_memory_mib"
+		case len(need.Models) > 0:
+			field = "gpu"
+		}
+		c.refuse("NoSuchDevice", field, "`switchyard node list` shows the devices", "needs %s, and %s", need.Count(max(c.spec.MinDevices, 1)), lacks)
+		return false
+	}
+	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !need.Suits(&n) })
+	return true
+}
+
+// unpacked drops the nodes that cannot give a job its uploaded folder; it returns false if none remains.
+func (c *checker) unpacked() bool {
+	if c.spec.Upload == "" {
+		return true
+	}
+	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), inCluster)
+	if len(c.where.Nodes) == 0 {
+		c.refuse("NotSupported", "upload", "put the code into an image, or into a folder below a volume root, as custom_dir",
+			"the nodes run pods, which cannot have an uploaded folder")
 		return false
 	}
 	return true
@@ -73,7 +113,7 @@ func (c *checker) enoughOfItsNode() {
 	}
 	little := func(field string, wanted int64) {
 		if memory > 0 && wanted > memory {
-			c.refuse("TooMuchMemory", field, "ask for less", "want %d MiB, the largest node has %d", wanted, memory)
+			c.refuse("TooMuchMemory", field, "ask for less", "want %s, the largest node has %s", (unit.Bytes(wanted) * unit.MiB).Exact(), (unit.Bytes(memory) * unit.MiB).Exact())
 		}
 	}
 	few("cores", c.spec.Cores)
@@ -104,7 +144,6 @@ func (c *checker) enoughMemory() {
 	}
 	if most > 0 && asked > most {
 		c.refuse("TooMuchMemory", "estimated_memory_mib", "a smaller batch_size needs less",
-			"want %d MiB per device, the largest device (node %s) has %d", c.spec.EstimatedMemoryMiB, on,
-			int64(most/unit.MiB))
+			"want %s per device, the largest device (node %s) has %s", asked.Exact(), on, most.Exact())
 	}
 }

@@ -4,6 +4,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +27,16 @@ type Identity struct {
 // infeasible yet.
 type Inventory struct {
 	Nodes []train.Node
+	// Jobs are the states of the earlier jobs that the spec names in after.
+	Jobs  map[train.JobID]train.State
+	Means Means
+}
+
+// Means are the ways in which people can be notified, besides webhooks.
+type Means struct {
+	// Commands are the names of the operator's programs.
+	Commands []string
+	Mail     bool
 }
 
 // Paths are the folders and the script of a spec as the shell resolved them.
@@ -81,7 +92,9 @@ const (
 	MaxLoss        = 1e12
 	MaxPorts       = 64
 	MaxLabels      = 32
+	MaxAfter       = 100
 	MaxBatchSizes  = 32
+	MaxNotify      = 16
 	FirstNodePort  = 1024
 	maxReasons     = 50
 	maxCommandSize = 1024
@@ -90,7 +103,8 @@ const (
 
 // Check returns the verdict on a decoded spec.
 func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict {
-	c := checker{spec: spec, who: who, where: where, paths: paths}
+	c := checker{spec: spec.Expanded(), who: who, where: where, paths: paths, written: map[string]string{}}
+	c.shortForms(spec)
 	c.identity()
 	c.program()
 	c.folders()
@@ -102,6 +116,8 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.labels()
 	c.ports()
 	c.energy()
+	c.after()
+	c.notify()
 	malformed := len(c.reasons) > 0
 	c.feasible()
 	v := Verdict{Reasons: bounded(c.reasons), Infeasible: !malformed && len(c.reasons) > 0}
@@ -116,10 +132,15 @@ type checker struct {
 	where   Inventory
 	paths   Paths
 	reasons []train.Reason
+	// written has the names under which fields are written in the job, if it has them in a short form.
+	written map[string]string
 }
 
 func (c *checker) refuse(code, field, hint, format string, args ...any) {
-	c.reasons = append(c.reasons, train.Reason{Code: code, Field: field, Message: fmt.Sprintf(format, args...), Hint: hint})
+	r := train.Reason{Code: code, Field: cmp.Or(c.written[field], field), Message: fmt.Sprintf(format, args...), Hint: hint}
+	if !slices.Contains(c.reasons, r) { // a short form stands for several fields
+		c.reasons = append(c.reasons, r)
+	}
 }
 
 // between refuses a number outside its range.

@@ -31,10 +31,24 @@ func goodPaths() Paths {
 }
 
 func inventory() Inventory {
-	return Inventory{Nodes: []train.Node{
+	return Inventory{Means: Means{Commands: []string{"page"}}, Nodes: []train.Node{
 		{ID: "small", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}}},
 		{ID: "large", Devices: []train.Device{{ID: "gpu:0", Memory: 24 * unit.GiB}, {ID: "gpu:1", Memory: 24 * unit.GiB}}},
 	}}
+}
+
+func slots() []train.Node {
+	return []train.Node{{ID: "slots", Cores: 8, Memory: 4 * unit.GiB, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}}
+}
+
+func cards() []train.Node {
+	gpu := func(id train.DeviceID, model string, gib unit.Bytes) train.Device {
+		return train.Device{ID: id, Kind: train.KindGPU, Model: model, Memory: gib * unit.GiB}
+	}
+	return []train.Node{
+		{ID: "l4", Cores: 8, Devices: []train.Device{gpu("gpu:0", "NVIDIA L4", 24), gpu("gpu:1", "NVIDIA L4", 24)}},
+		{ID: "t4", Cores: 8, Devices: []train.Device{gpu("gpu:0", "Tesla T4", 16)}},
+	}
 }
 
 func ann() Identity { return Identity{User: "ann", Tenant: "vision", At: time.Unix(0, 0)} }
@@ -124,6 +138,19 @@ func TestRefusals(t *testing.T) {
 			}
 		}, []string{
 			"NotSupported checkpoint: all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files (let the code report its checkpoints to the job API)",
+		}},
+		{"progress in lines", spec(func(s *train.Spec) { s.Progress = &train.ProgressSpec{Pattern: `epoch (?P<epoch>\d+)`} }), nil},
+		{"progress in files", spec(func(s *train.Spec) {
+			s.Progress = &train.ProgressSpec{CSV: "logs/*/metrics.csv", Names: map[string]string{"loss": "train"}}
+		}), nil},
+		{"progress in two places", spec(func(s *train.Spec) {
+			s.Progress = &train.ProgressSpec{CSV: "a.csv", TensorBoard: "runs", Names: map[string]string{"lr": "x"}}
+		}), []string{
+			"Contradiction progress: want one of pattern, csv and tensorboard, found 2 (e.g. progress: {csv: metrics.csv})",
+			`UnknownName progress.names: want names for epoch, step, of or loss, found "lr"`,
+		}},
+		{"progress that says nothing", spec(func(s *train.Spec) { s.Progress = &train.ProgressSpec{Pattern: `loss (.*)`} }), []string{
+			`InvalidPattern progress.pattern: want a regular expression with a group named epoch or step, at most 1024 bytes: "loss (.*)" has neither a group (?P<epoch>..) nor a group (?P<step>..) (e.g. 'epoch (?P<epoch>\d+): loss (?P<loss>\S+)')`,
 		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
@@ -246,6 +273,11 @@ func TestRefusals(t *testing.T) {
 			"OutOfRange ports[1].container_port: want at most 65535, found 65536",
 			"Contradiction ports[2].node_port: port 30000 of the node is already used by ports[1]",
 		}},
+		{"ports of a process", spec(func(s *train.Spec) {
+			s.Ports = []train.PortMapping{{NodePort: 30000, ContainerPort: 30000}, {NodePort: 30001, ContainerPort: 6006}}
+		}), []string{
+			"NotSupported ports[1]: a process without an image listens on the node itself: port 30001 cannot lead to port 6006 (listen on port 30001 and give 30001 for both, or run it in an image)",
+		}},
 		{"fewer than least", spec(func(s *train.Spec) { s.MinDevices, s.MaxDevices = 2, 1 }), []string{"Contradiction min_devices: min_devices is 2, max_devices 1"}},
 		{"single device on two", spec(func(s *train.Spec) { s.SingleDevice, s.MinDevices = true, 2 }), []string{
 			"Contradiction min_devices: single_device is set, but min_devices is 2 (leave out single_device if the code can use several devices)",
@@ -268,6 +300,49 @@ func TestRefusals(t *testing.T) {
 			`ReservedVariable env.JOB_UUID: the scheduler sets JOB_UUID (leave it out: the job gets it from the scheduler)`,
 			`ReservedVariable env.SWITCHYARD_JOB: the scheduler sets SWITCHYARD_JOB (leave it out: the job gets it from the scheduler)`,
 			`InvalidText env.Z: holds a NUL character`,
+		}},
+		{"the same twice", spec(func(s *train.Spec) {
+			s.Devices, s.MinDevices, s.MaxDevices, s.CPUs, s.Cores = 2, 2, 2, 1, 1
+			s.Memory, s.MainMemoryMiB, s.GPUMemory, s.EstimatedMemoryMiB = "1GiB", 1, "1GiB", 1
+		}), []string{
+			"Contradiction devices: it stands for min_devices, which is also given (leave one of them out)",
+			"Contradiction devices: it stands for max_devices, which is also given (leave one of them out)",
+			"Contradiction cpus: it stands for cores, which is also given (leave one of them out)",
+			"Contradiction memory: it stands for main_memory_mib, which is also given (leave one of them out)",
+			"Contradiction gpu_memory: it stands for estimated_memory_mib, which is also given (leave one of them out)",
+		}},
+		{"amounts that cannot be read", spec(func(s *train.Spec) { s.Memory, s.GPUMemory, s.Devices = "much", "20", -1 }), []string{
+			`InvalidAmount gpu_memory: want an amount with a unit, such as 20GiB, 512MiB or 80GB; found "20"`,
+			`InvalidAmount memory: want an amount with a unit, such as 20GiB, 512MiB or 80GB; found "much"`,
+			"OutOfRange devices: want at least 0, found -1",
+		}},
+		{"a kind that no device has", spec(func(s *train.Spec) { s.Device, s.GPU = "gpus", "|" }), []string{
+			`UnknownValue device: want gpu or cpu, found "gpus" (did you mean gpu?)`,
+			`InvalidName gpu: want models of GPUs with | between them, at most 256 bytes, found "|" (e.g. H100, or H100|A100)`,
+		}},
+		{"processors with a GPU", spec(func(s *train.Spec) { s.Device, s.GPUMemory = "cpu", "1GiB" }), []string{
+			"Contradiction device: it is cpu, but gpu or gpu_memory is given (leave it out)",
+		}},
+		{"people to tell", spec(func(s *train.Spec) {
+			s.Notify = []train.NotifySpec{
+				{On: []train.NoticeKind{"fail"}, Webhook: "https://x/y"},
+				{},
+				{Webhook: "https://x", Mail: "a@b"},
+				{Webhook: "ftp://x"},
+				{Webhook: "http://ann:pw@x"},
+				{Mail: "a@b\r\nBcc: c@d"},
+				{Mail: "ann@lab.example"},
+				{Command: "rm"},
+			}
+		}), []string{
+			`UnknownValue notify[0].on[0]: want ended, failed, silent, preempted or late, found "fail" (did you mean failed?)`,
+			`Contradiction notify[1]: want one of webhook, mail and command, found 0 (e.g. {"on": ["failed"], "webhook": "https://example.com/hook"})`,
+			`Contradiction notify[2]: want one of webhook, mail and command, found 2 (e.g. {"on": ["failed"], "webhook": "https://example.com/hook"})`,
+			`InvalidTarget notify[3].webhook: want a URL of http or https without user and password, found "ftp://x"`,
+			`InvalidTarget notify[4].webhook: want a URL of http or https without user and password, found "http://ann:pw@x"`,
+			`InvalidTarget notify[5].mail: want one address such as ann@example.com, found "a@b\r\nBcc: c@d"`,
+			`NotSupported notify[6].mail: no mail is sent here (ask the operator for admission.notify_smtp, or give a webhook)`,
+			`NoSuchCommand notify[7].command: want one of the commands [page], found "rm" (ask the operator for an entry in admission.notify_commands)`,
 		}},
 		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", -1, -1, "" }), []string{
 			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,
@@ -328,6 +403,15 @@ func TestPaths(t *testing.T) {
 			p.Roots, s.CustomDir, p.CustomDir.Resolved = []string{"/"}, "/etc", "/etc"
 		}, nil},
 		{"work_dir below a mount", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.WorkDir = "/custom/sub" }, nil},
+		{"an uploaded folder", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) {
+			s.CustomDir, s.Upload, s.WorkDir = "", strings.Repeat("0a", 32), "/custom/sub"
+		}, nil},
+		{"an uploaded folder beside another", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Upload = strings.Repeat("0a", 32) }, []string{
+			"Contradiction upload: the uploaded folder is the job's custom_dir, but custom_dir is given too (give one of them)",
+		}},
+		{"an upload that is no hash", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.CustomDir, s.Upload = "", "../x" }, []string{
+			`InvalidUpload upload: want the hash of an uploaded folder, 64 hexadecimal digits, found "../x" (` + "`switchyard submit --upload`" + ` uploads a folder and names its hash)`,
+		}},
 		{"work_dir that is missing", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
 			s.WorkDir, p.WorkDir = "/data/w", Path{Fault: "does not exist"}
 		}, []string{`NoSuchFolder work_dir: "/data/w": does not exist (create it first, readable for the scheduler)`}},
@@ -343,18 +427,45 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"nodes without devices", func(_ *train.Spec, _ *Identity, w *Inventory, _ *Paths) { w.Nodes = []train.Node{{ID: "bare"}} }, []string{
 			"TooFewDevices min_devices: want at least 1 on one node, the largest node bare has 0 (ask for fewer)",
 		}},
+		{"an uploaded folder for pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.CustomDir, s.Upload, w.Nodes = "", strings.Repeat("0a", 32), []train.Node{{ID: "pods", Backend: train.BackendKubernetes}}
+		}, []string{
+			"NotSupported upload: the nodes run pods, which cannot have an uploaded folder (put the code into an image, or into a folder below a volume root, as custom_dir)",
+		}},
 		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
-			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24576 (a smaller batch_size needs less)",
+			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24 GiB (a smaller batch_size needs less)",
 		}},
 		{"more of a node than any has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.Cores, s.MainMemoryMiB, w.Nodes[0].Cores, w.Nodes[0].Memory = 9, 4097, 8, 4*unit.GiB
 		}, []string{
-			"TooManyCores cores: want 9, the largest node has 8 (ask for fewer)", "TooMuchMemory main_memory_mib: want 4097 MiB, the largest node has 4096 (ask for less)",
+			"TooManyCores cores: want 9, the largest node has 8 (ask for fewer)", "TooMuchMemory main_memory_mib: want 4097 MiB, the largest node has 4 GiB (ask for less)",
 		}},
 		{"all the memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24 * 1024 }, nil},
 		{"a device that tells no memory", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.EstimatedMemoryMiB, w.Nodes[0].Devices[0].Memory = 1<<20, 0
 		}, nil},
+		{"a GPU among slots", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) { s.Device, w.Nodes = "gpu", slots() }, []string{
+			"NoSuchDevice device: needs 1 GPU, and no node has a GPU (`switchyard node list` shows the devices)",
+		}},
+		{"memory of a GPU", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.GPUMemory, s.Devices, w.Nodes = "40GiB", 2, append(slots(), cards()...)
+		}, []string{
+			"NoSuchDevice gpu_memory: needs 2 GPUs with 40 GiB each, and the largest here has 24 GiB (`switchyard node list` shows the devices)",
+		}},
+		{"a model", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) { s.GPU, w.Nodes = "H100|A100", cards() }, []string{
+			"NoSuchDevice gpu: needs 1 GPU (H100 or A100), and each GPU here is another model: NVIDIA L4, Tesla T4 (`switchyard node list` shows the devices)",
+		}},
+		{"too many of a model", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) { s.GPU, s.Devices, w.Nodes = "t4", 2, cards() }, []string{
+			"TooFewDevices devices: want at least 2 on one node, the largest node t4 has 1 (ask for fewer)",
+		}},
+		{"as large as there is", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.GPU, s.GPUMemory, s.Devices, s.CPUs, s.Memory, w.Nodes = "L4", "24GiB", 2, 8, "4GiB", append(cards(), slots()...)
+		}, nil},
+		{"processors and memory in short", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.CPUs, s.Memory, w.Nodes = 9, "4.5GiB", slots()
+		}, []string{
+			"TooManyCores cpus: want 9, the largest node has 8 (ask for fewer)", "TooMuchMemory memory: want 4608 MiB, the largest node has 4 GiB (ask for less)",
+		}},
 		{"an image without a runtime", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Image = "torch:2" }, []string{
 			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
 		}},
@@ -375,7 +486,7 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 			}
 		}, []string{
 			"TooManyCores parameter_servers.cores: want 40, the largest node has 32 (ask for fewer)",
-			"TooMuchMemory parameter_servers.memory_mib: want 65536 MiB, the largest node has 32768 (ask for less)",
+			"TooMuchMemory parameter_servers.memory_mib: want 64 GiB, the largest node has 32 GiB (ask for less)",
 		}},
 		{"parameter servers in a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.Strategy, s.ParameterServers, s.Image, w.Nodes = "parameter_server", &train.ServersSpec{Max: 2}, "mxnet:1", cluster()

@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -10,7 +12,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func (c *checker) identity() {
@@ -87,22 +91,60 @@ func (c *checker) leaving() {
 		c.refuse("NotSupported", "preempt", "let the code call the job API, or run it without image", "the processes in a container get no signal from here")
 	}
 	if c.spec.Checkpoint != "" {
-		c.checkpoint(c.spec.Checkpoint)
+		c.files("checkpoint", c.spec.Checkpoint, "let the code report its checkpoints to the job API")
+	}
+	c.progress()
+}
+
+// progress checks where the progress of a program is read.
+func (c *checker) progress() {
+	p := c.spec.Progress
+	if p == nil {
+		return
+	}
+	ways := slices.DeleteFunc([]string{p.Pattern, p.CSV, p.TensorBoard}, func(way string) bool { return way == "" })
+	switch _, err := progress.ParsePattern(p.Pattern); {
+	case len(ways) != 1:
+		c.refuse("Contradiction", "progress", "e.g. progress: {csv: metrics.csv}", "want one of pattern, csv and tensorboard, found %d", len(ways))
+	case p.Pattern != "" && (err != nil || len(p.Pattern) > maxPattern):
+		c.refuse("InvalidPattern", "progress.pattern", `e.g. 'epoch (?P<epoch>\d+): loss (?P<loss>\S+)'`,
+			"want a regular expression with a group named epoch or step, at most %d bytes: %.200v", maxPattern, cmp.Or(err, errLong))
+	case c.spec.LogFormat != "" || c.spec.Strategy == train.StrategyParameterServer && p.Pattern != "":
+		c.refuse("NotSupported", "progress", "leave one of them out", "with log_format or parameter servers, the output of the first process is not read for it")
+	case p.CSV != "":
+		c.files("progress.csv", p.CSV, "let the code call the job API")
+	case p.TensorBoard != "":
+		c.files("progress.tensorboard", p.TensorBoard, "let the code call the job API")
+	case c.onlyPods():
+		c.refuse("NotSupported", "progress.pattern", "let the code call the job API", "all nodes are those of Kubernetes: only log_format is read from the output of pods")
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Names)) {
+		if !slices.Contains([]string{"epoch", "step", "of", "loss"}, name) {
+			c.refuse("UnknownName", "progress.names", "", "want names for epoch, step, of or loss, found %s", quote(name))
+		}
 	}
 }
 
-// checkpoint checks a pattern of files.
-func (c *checker) checkpoint(pattern string) {
-	c.text("checkpoint", pattern)
+var errLong = errors.New("it is longer")
+
+// onlyPods reports whether jobs run as pods only.
+func (c *checker) onlyPods() bool {
+	nodes := c.where.Nodes
+	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n train.Node) bool { return !inCluster(n) })
+}
+
+// files checks a pattern of files that the job writes.
+func (c *checker) files(field, pattern, hint string) {
+	c.text(field, pattern)
 	if _, err := path.Match(pattern, ""); err != nil || len(pattern) > maxPattern || slices.Contains(strings.Split(pattern, "/"), "..") {
-		c.refuse("InvalidPattern", "checkpoint", `e.g. "checkpoints/*.pt"`,
+		c.refuse("InvalidPattern", field, `e.g. "checkpoints/*.pt"`,
 			"want a pattern of file names with * ? [..] and without .., at most %d bytes, found %s", maxPattern, quote(pattern))
 	} else if path.IsAbs(pattern) && !under(pattern, "/snapshots") && !under(pattern, "/custom") {
-		c.refuse("InvalidPattern", "checkpoint", "give it relative to the working folder or the snapshots folder",
+		c.refuse("InvalidPattern", field, "give it relative to the working folder or the snapshots folder",
 			"want a path below /snapshots or /custom, or a relative one, found %s", quote(pattern))
 	}
-	if nodes := c.where.Nodes; len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n train.Node) bool { return !inCluster(n) }) {
-		c.refuse("NotSupported", "checkpoint", "let the code report its checkpoints to the job API",
+	if c.onlyPods() {
+		c.refuse("NotSupported", field, hint,
 			"all nodes are those of Kubernetes: Switchyard sends no signals to the processes of a pod, and does not look at its files")
 	}
 }
@@ -135,7 +177,7 @@ func (c *checker) script() {
 	case below:
 		c.refuse("HostPath", "script_path", "use "+inside,
 			"%s is a path on the host; the job sees custom_dir at /custom", quote(script))
-	case under(script, "/custom") && c.spec.CustomDir == "":
+	case under(script, "/custom") && c.spec.CustomDir == "" && c.spec.Upload == "":
 		c.refuse("NoCustomDir", "script_path", "give custom_dir, the folder that is mounted at /custom",
 			"%s is below /custom, but custom_dir is not given", quote(script))
 	case c.spec.Image == "" && !path.IsAbs(script):
@@ -165,6 +207,7 @@ func under(p, dir string) bool {
 }
 
 func (c *checker) folders() {
+	c.upload()
 	c.folder("custom_dir", c.spec.CustomDir, c.paths.CustomDir)
 	c.folder("snapshots_dir", c.spec.SnapshotsDir, c.paths.SnapshotsDir)
 	c.folder("datasets_dir", c.spec.DatasetsDir, c.paths.DatasetsDir)
@@ -180,9 +223,21 @@ func (c *checker) folders() {
 	}
 }
 
+// upload checks the folder that the submitter has put on the bus.
+func (c *checker) upload() {
+	switch {
+	case c.spec.Upload == "":
+	case !train.IsUpload(c.spec.Upload):
+		c.refuse("InvalidUpload", "upload", "`switchyard submit --upload` uploads a folder and names its hash",
+			"want the hash of an uploaded folder, 64 hexadecimal digits, found %s", quote(c.spec.Upload))
+	case c.spec.CustomDir != "":
+		c.refuse("Contradiction", "upload", "give one of them", "the uploaded folder is the job's custom_dir, but custom_dir is given too")
+	}
+}
+
 // mounted reports whether a path lies in one of the folders that the job sees under another name.
 func (c *checker) mounted(p string) bool {
-	return c.spec.CustomDir != "" && under(p, "/custom") ||
+	return (c.spec.CustomDir != "" || c.spec.Upload != "") && under(p, "/custom") ||
 		c.spec.SnapshotsDir != "" && under(p, "/snapshots") ||
 		c.spec.DatasetsDir != "" && under(p, "/data")
 }
@@ -268,6 +323,10 @@ func (c *checker) hints() {
 	c.between("training_set_size", int64(s.TrainingSetSize), least(planned || tried), MaxSamples,
 		"the number of samples of an epoch, validation excluded")
 	c.between("max_epochs", int64(s.MaxEpochs), least(planned || s.Stop != nil), MaxEpochs, "the number of epochs to train")
+	c.between("max_steps", int64(s.MaxSteps), 0, MaxSamples, "the number of optimizer steps to train")
+	if s.MaxSteps > 0 && s.AdaptiveBatch != nil {
+		c.refuse("Contradiction", "max_steps", "give max_epochs alone", "the size of a step is the planner's to choose with adaptive_batch")
+	}
 }
 
 func (c *checker) amounts() {
@@ -292,6 +351,9 @@ func (c *checker) amounts() {
 		c.refuse("OutOfRange", "deadline", "leave it out if the job may end at any time", "want a time after the submission at %s, within %d hours, found %s",
 			c.who.At.UTC().Format(time.RFC3339), MaxHours, d.UTC().Format(time.RFC3339))
 	}
+	if l := time.Duration(s.TimeLimit); l < 0 || l > MaxDeadline {
+		c.refuse("OutOfRange", "time_limit", "leave it out if the job may run for any time", "want more than 0 and at most %d hours, found %s", MaxHours, s.TimeLimit)
+	}
 	if s.MaxRestarts != nil {
 		c.between("max_restarts", int64(*s.MaxRestarts), 0, MaxRestarts, "")
 	}
@@ -300,8 +362,49 @@ func (c *checker) amounts() {
 	}
 }
 
+// shortForms refuses a job that says the same in two ways, and amounts that cannot be read.
+func (c *checker) shortForms(s train.Spec) {
+	for _, f := range []struct {
+		short, long  string
+		given, again bool
+	}{
+		{"devices", "min_devices", s.Devices != 0, s.MinDevices != 0},
+		{"devices", "max_devices", s.Devices != 0, s.MaxDevices != 0},
+		{"cpus", "cores", s.CPUs != 0, s.Cores != 0},
+		{"memory", "main_memory_mib", s.Memory != "", s.MainMemoryMiB != 0},
+		{"gpu_memory", "estimated_memory_mib", s.GPUMemory != "", s.EstimatedMemoryMiB != 0},
+	} {
+		if f.given && f.again {
+			c.refuse("Contradiction", f.short, "leave one of them out", "it stands for %s, which is also given", f.long)
+		} else if f.given {
+			c.written[f.long] = f.short
+		}
+	}
+	for _, left := range []struct{ field, text string }{{"gpu_memory", c.spec.GPUMemory}, {"memory", c.spec.Memory}} {
+		if _, err := unit.ParseBytes(left.text); left.text != "" && err != nil {
+			c.refuse("InvalidAmount", left.field, "", "%v", err)
+		}
+	}
+}
+
+// kinds checks what the job asks of its devices.
+func (c *checker) kinds() {
+	need := c.spec.DeviceNeed()
+	c.oneOf("device", string(need.Kind), string(train.KindGPU), string(train.KindCPU))
+	if c.spec.GPU != "" && len(need.Models) == 0 || len(c.spec.GPU) > maxModels || !printable(c.spec.GPU) {
+		c.refuse("InvalidName", "gpu", "e.g. H100, or H100|A100", "want models of GPUs with | between them, at most %d bytes, found %s", maxModels, quote(c.spec.GPU))
+	}
+	if need.Kind == train.KindCPU && (c.spec.GPU != "" || c.written["estimated_memory_mib"] != "") {
+		c.refuse("Contradiction", "device", "leave it out", "it is cpu, but gpu or gpu_memory is given")
+	}
+}
+
+// maxModels is the longest list of models.
+const maxModels = 256
+
 func (c *checker) devices() {
 	s := c.spec
+	c.kinds()
 	c.between("min_devices", int64(s.MinDevices), 0, MaxDevices, "")
 	c.between("max_devices", int64(s.MaxDevices), 0, MaxDevices, "")
 	c.between("cores", int64(s.Cores), 0, MaxCores, "")
@@ -403,5 +506,9 @@ func (c *checker) ports() {
 			continue
 		}
 		first[p.NodePort] = i
+		if c.spec.Image == "" && p.NodePort >= FirstNodePort && p.ContainerPort > 0 && p.ContainerPort <= 65535 && p.NodePort != p.ContainerPort {
+			c.refuse("NotSupported", field, fmt.Sprintf("listen on port %d and give %[1]d for both, or run it in an image", p.NodePort),
+				"a process without an image listens on the node itself: port %d cannot lead to port %d", p.NodePort, p.ContainerPort)
+		}
 	}
 }

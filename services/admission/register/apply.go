@@ -3,6 +3,8 @@ package register
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -19,6 +21,8 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 		return admitted(job, f, b), nil
 	case *event.Rejected:
 		return rejected(job, f, b), nil
+	case *event.DependencyEnded:
+		return dependencyEnded(job, f, b), nil
 	case *event.Tuned:
 		return tuned(job, b), nil
 	case *event.Queued:
@@ -51,12 +55,14 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 		return overspent(job, b), nil
 	case *event.CancelRequested:
 		return cancelRequested(job, b), nil
+	case *event.Wanted:
+		return wanted(job, f, b)
 	case *event.Succeeded:
-		return succeeded(job, f, b), nil
+		return b.Resumed == job.Resumed && succeeded(job, f, b), nil
 	case *event.Failed:
-		return failed(job, f, b), nil
+		return b.Resumed == job.Resumed && failed(job, f, b), nil
 	case *event.Cancelled:
-		return cancelled(job, f, b), nil
+		return b.Resumed == job.Resumed && cancelled(job, f, b), nil
 	}
 	return false, errBody
 }
@@ -72,7 +78,7 @@ func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
 }
 
 func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
-	job.Spec, job.AdmittedAt = b.Spec, f.Time
+	job.Spec, job.AdmittedAt, job.Ended = b.Spec, f.Time, b.Ended
 	explain(job, "Admitted", fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
 	return true
 }
@@ -88,6 +94,30 @@ func rejected(job *train.Job, f Fact, b *event.Rejected) bool {
 		job.SubmittedAt = f.Time
 	}
 	job.FinishedAt = f.Time
+	return true
+}
+
+// dependencyEnded notes the end of a job that this one waits for. If it is not the required end, the job is cancelled.
+func dependencyEnded(job *train.Job, f Fact, b *event.DependencyEnded) bool {
+	if !slices.ContainsFunc(job.Awaits(), func(d train.Dependency) bool { return d.Job == b.Job }) {
+		return false
+	}
+	ended := maps.Clone(job.Ended)
+	if ended == nil {
+		ended = map[train.JobID]train.State{}
+	}
+	ended[b.Job] = b.State
+	job.Ended, job.ReadyAt = ended, f.Time
+	if never, is := job.NeverStarts(); is {
+		job.CancelRequested = true
+		explain(job, never.Code, never.Message, "")
+		return true
+	}
+	message := fmt.Sprintf("%s has ended as %s", b.Job, b.State)
+	if left := job.Awaits(); len(left) > 0 {
+		message += "; " + left[0].Reason().Message
+	}
+	explain(job, "DependencyEnded", message, "")
 	return true
 }
 
@@ -109,6 +139,10 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 		return true // it still runs: the reasons are shown once it has stopped
 	}
 	job.Devices = nil
+	if why := job.Withheld(); why.Code != "" {
+		explain(job, why.Code, why.Message, why.Hint)
+		return true
+	}
 	job.Blockers = bounded(b.Blockers)
 	code, message, hint := "Waiting", "waits for devices", ""
 	if len(b.Blockers) > 0 {
@@ -124,6 +158,9 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 
 func planned(job *train.Job, f Fact, b *event.Planned, state train.State) bool {
 	job.Generation = b.Generation
+	if job.Withheld().Code != "" && waits(state) {
+		return true // the plan did not know yet
+	}
 	place := fmt.Sprintf("%s of node %s", train.JoinDevices(b.Devices), b.Node)
 	switch {
 	case state == train.StateStarting:
@@ -184,6 +221,9 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if b.EpochsDone > job.EpochsDone {
 		job.EpochsDone, job.EpochStep = b.EpochsDone, 0
 	}
+	if b.BatchIgnored {
+		job.OwnBatch = cmp.Or(b.Batch.LocalBatch, job.Spec.BatchSize)
+	}
 	if late || *state != train.StateRunning {
 		return true
 	}
@@ -225,11 +265,11 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "leaves " + when + " to go on with other devices"
 	case train.StopRetune:
 		message = "leaves " + when + " to go on with other system parameters"
-	case train.StopCancel:
+	case train.StopCancel, train.StopTimeLimit:
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
 		message = "ends " + when
-	case train.StopPreempt, train.StopNone:
+	case train.StopPreempt, train.StopWanted, train.StopNone, train.StopSilent:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
 	return true
@@ -241,8 +281,13 @@ func stopWithdrawn(job *train.Job, b *event.StopWithdrawn, state *train.State) b
 		return false
 	}
 	message := fmt.Sprintf("goes on where it is: plan %d gives it the same devices again", b.Generation)
-	if b.Cause == train.StopRetune {
+	switch b.Cause { //nolint:exhaustive // a newer plan withdrew the others
+	case train.StopRetune:
 		message = "goes on with the system parameters that it has"
+	case train.StopTimeLimit:
+		message = "goes on: its time limit is longer now"
+	case train.StopWanted:
+		message = "goes on where it is, as asked"
 	}
 	explain(job, "StopWithdrawn", message, "")
 	return true
@@ -267,22 +312,34 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += " to make room"
 	case train.StopRetune:
 		message += " to go on with other system parameters"
-	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
+	case train.StopWanted:
+		message += ", as asked"
+	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopTimeLimit, train.StopSilent:
 	}
-	switch {
-	case !saved:
-		message += "; begins again" + lost(b.Resume)
-	case b.Cause == train.StopPreempt || lost(b.Resume) != "":
-		message += "; goes on from its checkpoint" + lost(b.Resume)
-	}
+	message += after(job, b, saved)
 	hint := ""
-	if b.Forced {
+	if b.Forced && b.Cause != train.StopWanted {
 		message += " (killed: it did not leave within the grace period)"
 		hint = "call start_epoch and end_epoch in the training loop, so that the job can leave without losing work"
 		warn(job, fmt.Sprintf("attempt %d was killed because it did not leave within the grace period", b.Attempt))
 	}
-	explain(job, "Preempted", message, hint)
+	why := job.Withheld()
+	explain(job, cmp.Or(why.Code, "Preempted"), message, cmp.Or(hint, why.Hint))
 	return true
+}
+
+// after says what follows once a job has left.
+func after(job *train.Job, b *event.Preempted, saved bool) string {
+	gone, why := lost(b.Resume), job.Withheld()
+	switch {
+	case why.Code != "":
+		return "; " + why.Message + gone
+	case !saved:
+		return "; begins again" + gone
+	case b.Cause == train.StopPreempt || gone != "":
+		return "; goes on from its checkpoint" + gone
+	}
+	return ""
 }
 
 func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
@@ -432,6 +489,10 @@ func failed(job *train.Job, f Fact, b *event.Failed) bool {
 
 func cancelled(job *train.Job, f Fact, b *event.Cancelled) bool {
 	finish(job, f.Time, b.Attempt, b.EpochsDone)
+	if never, is := job.NeverStarts(); is {
+		explain(job, never.Code, never.Message, "submit it again without after, or after another job")
+		return true
+	}
 	explain(job, "Cancelled", fmt.Sprintf("ended as asked after %d epochs", job.EpochsDone), "")
 	return true
 }

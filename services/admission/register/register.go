@@ -43,9 +43,9 @@ const (
 )
 
 // Fold returns the record after the fact. For a new job it starts from train.Job{ID: id}. Repeated and late facts
-// change nothing at all, not even LastSequence; neither does any fact in a terminal state.
+// change nothing at all, not even LastSequence; neither does any fact in a terminal state but the wish to resume.
 func Fold(job train.Job, f Fact) (train.Job, error) {
-	if f.Sequence <= job.LastSequence || job.State.Terminal() {
+	if f.Sequence <= job.LastSequence || job.State.Terminal() && f.Name != event.FactWanted {
 		return job, nil
 	}
 	kind, known := event.Find(event.Subject{Entity: "job", Fact: f.Name, Version: 1})
@@ -66,6 +66,7 @@ func Fold(job train.Job, f Fact) (train.Job, error) {
 	if err != nil || !changed {
 		return job, err
 	}
+	state = state.Under(next.Wants())
 	moved := state != job.State
 	next.State, next.LastSequence = state, f.Sequence
 	if moved {

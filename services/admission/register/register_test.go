@@ -29,7 +29,8 @@ func drawBody(t *rapid.T, fact string) any {
 	case event.FactSubmitted:
 		return &event.Submitted{Spec: train.Spec{Name: "n", MaxEpochs: 9}}
 	case event.FactAdmitted:
-		return &event.Admitted{Spec: train.Spec{Name: "n", MaxEpochs: 9}.WithDefaults(), Position: 1}
+		after := &train.AfterSpec{OK: []train.JobID{"other1"}, Any: []train.JobID{"other2"}}
+		return &event.Admitted{Spec: train.Spec{Name: "n", MaxEpochs: 9, After: after}.WithDefaults(), Position: 1}
 	case event.FactRejected:
 		return &event.Rejected{Reasons: []train.Reason{reason}, Message: "no"}
 	case event.FactConflicted:
@@ -64,8 +65,13 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.Converged{EpochsDone: epochs, LossDecrease: 0.1}
 	case event.FactOverspent:
 		return &event.Overspent{Group: strings.Repeat("g", 9000), CostJoules: 2.5, CeilingJoules: 2}
+	case event.FactDependencyEnded:
+		return &event.DependencyEnded{Job: train.JobID(fmt.Sprint("other", attempt)), State: rapid.SampledFrom([]train.State{train.StateSucceeded, train.StateFailed}).Draw(t, "state")}
 	case event.FactCancelRequested:
 		return &event.CancelRequested{By: "ann"}
+	case event.FactWanted:
+		want := rapid.SampledFrom([]train.Want{train.WantRun, train.WantHeld, train.WantPaused}).Draw(t, "want")
+		return &event.Wanted{State: want, By: "ann", Requeue: epochs == 0 && want == train.WantRun, Force: epochs == 1}
 	case event.FactSucceeded:
 		return &event.Succeeded{Attempt: attempt, EpochsDone: epochs}
 	case event.FactFailed:
@@ -154,13 +160,14 @@ func TestRepeatedFactsChangeNothing(t *testing.T) {
 func TestWhatAlwaysHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job := foldAll(t, drawLife(t), func(before, after train.Job, f Fact) {
-			if before.State.Terminal() && !cmp.Equal(before, after) {
+			resumes := f.Name == event.FactWanted && (before.State == train.StateFailed || before.State == train.StateCancelled)
+			if before.State.Terminal() && !cmp.Equal(before, after) && !(resumes && after.Resumed == before.Resumed+1) {
 				t.Fatalf("%s changed a job that is %s", f.Name, before.State)
 			}
 			if after.EpochsDone < before.EpochsDone || after.Attempt < before.Attempt || after.RunSeconds < before.RunSeconds {
 				t.Fatalf("%s: something fell from %+v to %+v", f.Name, before, after)
 			}
-			if !legal(before.State, after.State, f.Name) {
+			if !legal(before.State, after, f.Name) {
 				t.Fatalf("%s moved %s to %s", f.Name, before.State, after.State)
 			}
 			if after.State != before.State && !after.Since.Equal(f.Time) {
@@ -184,9 +191,10 @@ func TestWhatAlwaysHolds(t *testing.T) {
 }
 
 // legal reports whether the table moves a job from one state to the other: by the fact alone, by the fact and an epoch
-// that overtook it, or not at all.
-func legal(from, to train.State, fact string) bool {
-	if from == to {
+// that overtook it, or not at all. A job that waits is held or paused while people want that.
+func legal(from train.State, job train.Job, fact string) bool {
+	to := job.State
+	if from == to || to == from.Under(job.Wants()) && to.Under(job.Wants()) == to {
 		return true
 	}
 	next, err := train.Next(from, fact)
@@ -194,7 +202,7 @@ func legal(from, to train.State, fact string) bool {
 		return false
 	}
 	after, err := train.Next(next, event.FactEpochEnded)
-	return to == next || fact == event.FactStarted && err == nil && to == after
+	return to == next.Under(job.Wants()) || fact == event.FactStarted && err == nil && to == after
 }
 
 func TestHistoryKeepsTheNewest(t *testing.T) {
@@ -235,7 +243,7 @@ func TestEveryFactOfAJobIsFolded(t *testing.T) {
 			continue
 		}
 		job, state := train.Job{ID: "j"}, train.StateRunning
-		if _, err := apply(&job, Fact{Name: k.Fact, Sequence: 1, Body: k.New()}, &state); err != nil {
+		if _, err := apply(&job, Fact{Name: k.Fact, Sequence: 1, Body: k.New()}, &state); err != nil && !errors.Is(err, errWant) {
 			t.Errorf("%s: %v", k.Fact, err)
 		}
 	}
@@ -262,6 +270,38 @@ func TestClip(t *testing.T) {
 	}
 	if got := clipTail("ééab", 3); got != "ab" && got != "éab" || len(got) > 3 {
 		t.Errorf("tail %q", got)
+	}
+}
+
+// A batch that was ignored once is not asked for again: the job keeps its own.
+func TestAnIgnoredBatchIsRemembered(t *testing.T) {
+	job, sequence := train.Job{ID: "j"}, uint64(0)
+	fold := func(fact string, body any) {
+		t.Helper()
+		sequence++
+		folded, err := Fold(job, Fact{Name: fact, Sequence: sequence, Body: body})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job = folded
+	}
+	spec := train.Spec{BatchSize: 64, MaxEpochs: 3}
+	fold(event.FactSubmitted, &event.Submitted{Spec: spec})
+	fold(event.FactAdmitted, &event.Admitted{Spec: spec})
+	fold(event.FactStarted, &event.Started{Attempt: 1})
+	for i, c := range []struct {
+		ended event.EpochEnded
+		own   int
+	}{
+		{event.EpochEnded{Batch: train.Batch{LocalBatch: 16}}, 0},
+		{event.EpochEnded{BatchIgnored: true}, 64},
+		{event.EpochEnded{Batch: train.Batch{LocalBatch: 16}}, 64},
+	} {
+		c.ended.Attempt, c.ended.EpochsDone = 1, i+1
+		fold(event.FactEpochEnded, &c.ended)
+		if job.OwnBatch != c.own {
+			t.Errorf("own batch %d after %+v, want %d", job.OwnBatch, c.ended, c.own)
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ type Report struct {
 	Rows  []Row     `json:"rows"`
 	Total Row       `json:"total"`
 	Days  []Day     `json:"days"`
-	// GapSeconds is unmeasured time of all nodes, Resets counts readings that were left out.
+	// GapSeconds is time of all nodes without readings, Resets counts readings that were left out.
 	GapSeconds float64 `json:"gap_seconds"`
 	Resets     uint64  `json:"resets"`
 }
@@ -216,11 +216,30 @@ func (q Question) order(a, b Row) int {
 	return cmp.Or(cmp.Compare(rest(a), rest(b)), cmp.Compare(b.Energy, a.Energy), strings.Compare(a.Key, b.Key))
 }
 
-// Accounted says how the parts add up to the measured energy.
+// Accounted says how the parts add up to the whole, and whether that is measured or modelled.
 func (r Report) Accounted() string {
 	t := r.Total
-	return fmt.Sprintf("Accounted for %.4g of %.4g kWh measured; unattributed %.4g kWh (%.1f %%); %.0f s not measured",
-		(t.Active + t.Idle).KilowattHours(), t.KWh, t.Unattributed.KilowattHours(), 100*ratio(float64(t.Unattributed), float64(t.Energy)), r.GapSeconds)
+	text := fmt.Sprintf("Of %s (%s) jobs and their devices took %s", t.Energy, t.Known(), t.Active+t.Idle)
+	if t.Unattributed > 0 {
+		text += fmt.Sprintf(", and %s (%.1f %%) belongs to no job", t.Unattributed, 100*ratio(float64(t.Unattributed), float64(t.Energy)))
+	}
+	if r.GapSeconds >= 1 {
+		text += fmt.Sprintf("; of %.0f s nothing is known", r.GapSeconds)
+	}
+	return text
+}
+
+// Known says whether the energy of a row is measured or modelled.
+func (r Row) Known() string {
+	switch {
+	case len(r.Methods) == 0:
+		return "nothing is known"
+	case train.Modelled(r.Methods):
+		return "modelled, not measured"
+	case slices.Contains(r.Methods, train.MethodModelled):
+		return "measured, and in part modelled"
+	}
+	return "measured"
 }
 
 // Components returns the components of all rows, in order.

@@ -45,7 +45,8 @@ type Row struct {
 	// JoulesToTarget is the energy a job had used when it reached the target of its submission.
 	JoulesToTarget *float64 `json:"joules_to_target,omitempty"`
 	Methods        []string `json:"methods"`
-	// CoverageRatio is the measured part of the time in which jobs used components; 0 if none did.
+	// CoverageRatio is the part of the time in which jobs used components that has readings, modelled ones included; 0
+	// if none did.
 	CoverageRatio float64 `json:"coverage_ratio"`
 	Saving        *Saving `json:"saving,omitempty"`
 

@@ -211,7 +211,7 @@ func jobPoint(in Interval, key share, used attribute.Share, n int, gap float64, 
 			"method": tag(key.method), "node": string(in.Node), "shard": shard(n),
 		},
 		Fields: map[string]any{
-			"job_id": string(key.job), "active_uj": int64(used.Energy), "idle_uj": int64(used.Idle), "estimated": key.method == "modelled" || used.Estimated > 0,
+			"job_id": string(key.job), "active_uj": int64(used.Energy), "idle_uj": int64(used.Idle), "estimated": key.method == train.MethodModelled || used.Estimated > 0,
 			"measured_s": d, "expected_s": d + gap,
 		},
 	}

@@ -4,7 +4,7 @@
 // Whatever plans come in, the following holds. A device is held from the claim of an attempt until the exit of the
 // attempt was seen. It is given to one attempt at a time, or to several that share its memory and together use no
 // more of it than there is. Attempt n+1 of a job is claimed only after the exit of attempt n was seen and its outcome
-// published. A job that has ended is never started again.
+// published. A job that has ended is never started again, unless people resume it.
 package diff
 
 import (
@@ -115,6 +115,10 @@ type State struct {
 	// from another machine's clock.
 	ExitSeen map[ReportKey]time.Time
 
+	// StepsSeen has the newest steps of live attempts, with At the time when this executor first saw them: neither another
+	// machine's clock nor a pause of this one counts as silence.
+	StepsSeen map[ReportKey]train.Steps
+
 	wanted map[train.JobID]train.Allocation
 }
 
@@ -205,7 +209,7 @@ func cancels(s State) []Action {
 			continue
 		}
 		a, tried := s.Attempts[id]
-		if tried && (!s.Realm.Owns(a) || !ended(a) || a.Outcome.Terminal()) {
+		if tried && (!s.Realm.Owns(a) || !ended(a) || a.Ends(job)) {
 			continue
 		}
 		actions = append(actions, Action{Kind: Cancel, Job: id, Number: a.Number})
@@ -246,11 +250,11 @@ func mayStart(s State, w train.Allocation) bool {
 	if job.Spec.Strategy == train.StrategyParameterServer && w.ServerCount() == 0 {
 		return false
 	}
-	if !known || job.State.Terminal() || job.CancelRequested || job.State == train.StateNone || job.State == train.StateSubmitted {
+	if !known || job.State.Terminal() || job.Wants() != train.WantRun || job.State == train.StateNone || job.State == train.StateSubmitted {
 		return false
 	}
 	a, tried := s.Attempts[id]
-	return !tried || ended(a) && !a.Outcome.Terminal() && untilDue(s, a) <= 0
+	return !tried || ended(a) && !a.Ends(job) && untilDue(s, a) <= 0
 }
 
 // untilDue returns how long the next attempt has to wait. A time further off than the longest delay comes from a
@@ -270,8 +274,14 @@ func start(s State, w train.Allocation) Action {
 	if job.EpochsDone > epochs {
 		epochs, step = job.EpochsDone, 0
 	}
+	if last.Job == "" {
+		step = job.EpochStep // the record of its last attempt was deleted, long after its end
+	}
+	if last.Resumed != job.Resumed {
+		last.Outcome, last.LostInARow, last.Retries, last.Exit = train.OutcomeNone, 0, 0, nil
+	}
 	return Action{
-		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: w.Servers, Generation: s.Plan.Generation,
+		Kind: Start, Job: w.Job, Number: max(last.Number, job.Attempt) + 1, Places: slices.Clone(w.Places()), Servers: w.Servers, Generation: s.Plan.Generation,
 		Batch:           job.Spec.BatchIn(w),
 		StartedEpochs:   epochs,
 		StartedStep:     step,
@@ -314,8 +324,10 @@ func Due(s State, l Limits) map[train.JobID]time.Time {
 	for id, a := range s.Attempts {
 		switch {
 		case !s.Realm.Owns(a):
-		case a.Live() && a.Stop != train.StopNone:
-			due[id] = s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a))
+		case a.Live():
+			if wait, waits := untilEnded(s, l, a); waits {
+				due[id] = s.Now.Add(wait)
+			}
 		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:
 			due[id] = s.Now.Add(untilSettled(a, s))
 		case !a.Live() && untilDue(s, a) > 0:
@@ -323,4 +335,22 @@ func Due(s State, l Limits) map[train.JobID]time.Time {
 		}
 	}
 	return due
+}
+
+// untilEnded returns how long a live attempt may go on: to the end of its grace period or the time limit of its job.
+func untilEnded(s State, l Limits, a train.Attempt) (time.Duration, bool) {
+	left, limited := s.Jobs[a.Job].LimitLeft(a, s.Now)
+	limited = limited && left > 0 && !a.StartedAt.IsZero()
+	if a.Stop == train.StopNone {
+		silent, known := s.StepsSeen[ReportKey{a.Job, a.Number}].SilentAt()
+		if known && s.Jobs[a.Job].Spec.RestartSilent && (!limited || silent.Sub(s.Now) < left) {
+			return silent.Sub(s.Now), true
+		}
+		return left, limited
+	}
+	grace := Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a)
+	if limited {
+		grace = min(grace, left)
+	}
+	return grace, true
 }

@@ -36,8 +36,8 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)
 	case a.Stop == train.StopConverged && e.exit.Forced:
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
-	case a.Stop == train.StopOverspent && e.left():
-		v.Outcome, v.Reason = train.OutcomeFailed, tooExpensive(job)
+	case a.Stop == train.StopOverspent && e.left(), e.timedOut():
+		v.Outcome, v.Reason = train.OutcomeFailed, e.exceeded()
 	case e.exit.Forced && makesRoom(a.Stop):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
 	case e.interrupted():
@@ -74,11 +74,19 @@ type ending struct {
 }
 
 func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
-	e := ending{attempt: a, report: r, job: job, exit: train.Exit{Lost: true}, epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+}
+
+// Exit returns how an attempt ended, and why it was ended if the executor did so.
+func Exit(a train.Attempt) train.Exit {
+	exit := train.Exit{Lost: true}
 	if a.Exit != nil {
-		e.exit = *a.Exit
+		exit = *a.Exit
 	}
-	return e
+	if a.Stop == train.StopSilent && exit.Forced && exit.Reason.Code == "" {
+		exit.Reason = silence()
+	}
+	return exit
 }
 
 // resume compares what the code trained with what it saved. Its steps are those of its last heartbeats; without any,
@@ -123,10 +131,29 @@ func (e ending) leftBySignal() bool { return e.signalled() && e.report.Checkpoin
 // left reports whether the attempt ended because it was asked to, on its own or by force.
 func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
 
+// timedOut reports whether the attempt ended because of the time limit of its job, or ended for another reason and has
+// left no time for the next one.
+func (e ending) timedOut() bool {
+	if e.attempt.Stop == train.StopTimeLimit {
+		return !e.byItself()
+	}
+	left, limited := e.job.LimitLeft(e.attempt, e.attempt.ExitedAt)
+	return limited && left <= 0 && (e.obeyed() || e.interrupted())
+}
+
+// exceeded is the limit for which the job has failed.
+func (e ending) exceeded() train.Reason {
+	if e.attempt.Stop == train.StopOverspent {
+		return tooExpensive(e.job)
+	}
+	return ranOut(e.job)
+}
+
 // finished reports whether the job has done all its work.
 func (e ending) finished() bool {
-	limit := e.job.Spec.MaxEpochs
-	all := e.report.Ended == reportedFinished || limit > 0 && e.epochs >= limit || e.job.ConvergedEpochs > 0
+	s := e.job.Spec
+	steps := s.MaxSteps > 0 && e.report.Steps.Total >= s.MaxSteps
+	all := e.report.Ended == reportedFinished || steps || s.MaxEpochs > 0 && e.epochs >= s.MaxEpochs || e.job.ConvergedEpochs > 0
 	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
@@ -144,7 +171,7 @@ func interrupted(a train.Attempt, e train.Exit) bool {
 
 // makesRoom reports whether a stop for this cause is followed by another attempt.
 func makesRoom(c train.StopCause) bool {
-	return c == train.StopPreempt || c == train.StopRescale || c == train.StopRetune
+	return c == train.StopPreempt || c == train.StopRescale || c == train.StopRetune || c == train.StopWanted
 }
 
 // converged explains a success before the last epoch; it is empty if the job did all epochs.
@@ -158,6 +185,14 @@ func converged(job train.Job) string {
 // tooExpensive is the reason for ending a job that costs more than its group allows.
 func tooExpensive(job train.Job) train.Reason {
 	return train.Reason{Code: "TooExpensive", Message: job.Overspent, Hint: "submit it again: its group has learned from it"}
+}
+
+// ranOut is the reason for ending a job at its time limit.
+func ranOut(job train.Job) train.Reason {
+	return train.Reason{
+		Code: "TimeLimit", Message: fmt.Sprintf("it has run for %s, which is its time limit", job.Spec.TimeLimit),
+		Hint: "its checkpoints are kept; submit it again with a longer time_limit",
+	}
 }
 
 // note explains a success with fewer reported epochs than asked for. A job that never called the job API reports
@@ -303,10 +338,7 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		return v
 	}
 	v = Verdict{Outcome: a.Outcome, EpochsDone: v.EpochsDone, Resume: v.Resume}
-	exit := train.Exit{Lost: true}
-	if a.Exit != nil {
-		exit = *a.Exit
-	}
+	exit := Exit(a)
 	switch a.Outcome {
 	case train.OutcomeSucceeded:
 		v.Note = note(v.EpochsDone, r, job)

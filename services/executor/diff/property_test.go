@@ -70,6 +70,22 @@ func TestPromisesHold(t *testing.T) {
 					w.Jobs[id] = j
 				}
 			},
+			"want": func(t *rapid.T) {
+				id := job.Draw(t, "job")
+				j := w.Jobs[id]
+				want := rapid.SampledFrom([]train.Want{train.WantRun, train.WantRun, train.WantHeld, train.WantPaused}).Draw(t, "want")
+				w.want(&j, train.Wanted{State: want, Force: rapid.Bool().Draw(t, "force")}, want == train.WantRun && rapid.Bool().Draw(t, "requeue"))
+				w.Jobs[id] = j
+			},
+			"forget": func(t *rapid.T) { // long after the end
+				id := job.Draw(t, "job")
+				if a := w.Attempts[id]; w.Jobs[id].State.Terminal() && a.Published {
+					j := w.Jobs[id]
+					j.Attempt = max(j.Attempt, a.Number)
+					w.Jobs[id] = j
+					delete(w.Attempts, id)
+				}
+			},
 			"register": func(t *rapid.T) {
 				if err := w.fold(); err != nil {
 					t.Fatal(err)

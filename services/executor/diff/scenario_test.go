@@ -19,6 +19,7 @@ import (
 // executor does about them:
 //
 //	job a [epochs=3] [max_restarts=1] [retries=2]   a job is admitted; `overheard`: its epochs are read from its output
+//	      [minutes=120]                    its time limit; `a may run 3h`: it is another one now
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan arrives; `a on gpu:0/6` is 6 of 16 GiB of a device,
 //	                                       `waits c (why)` gives a reason
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [read]   read: all of its output was read
@@ -32,6 +33,7 @@ import (
 //	n2 goes                                its agent is silent
 //	a takes another start: WHY              its wanted system parameters need a restart; `a takes no other start`
 //	a is cancelled
+//	a is wanted paused|held|run [force] [requeue]
 //	10m pass
 //	clock is 48h ahead                     records written from now on have such times
 func TestScenarios(t *testing.T) {
@@ -110,11 +112,13 @@ func (w *world) happenAround(words []string) (known bool, output string, err err
 
 func (w *world) admit(words []string) {
 	job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
+	job.Spec.TimeLimit = unit.Duration(number(words, "minutes", 0)) * unit.Duration(time.Minute)
 	restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
 	job.Spec.MaxRestarts = &restarts
 	if retries := number(words, "retries", -1); retries >= 0 {
 		job.Spec.Retries = &retries
 	}
+	job.Spec.RestartSilent = slices.Contains(words, "restart_silent")
 	if slices.Contains(words, "overheard") {
 		job.Spec.LogFormat = train.LogBigDL
 	}
@@ -131,9 +135,12 @@ func (w *world) happenTo(id train.JobID, verb string, words []string) bool {
 	}()
 	switch verb {
 	case "is":
-		if words[2] == "cancelled" {
+		switch words[2] {
+		case "cancelled":
 			job.CancelRequested = true
-		} else {
+		case "wanted":
+			w.want(&job, train.Wanted{State: train.Want(words[3]), Force: slices.Contains(words, "force"), By: "ann"}, slices.Contains(words, "requeue"))
+		default:
 			w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
 		}
 	case "never":
@@ -149,6 +156,8 @@ func (w *world) happenTo(id train.JobID, verb string, words []string) bool {
 		w.exit(id, exitOf(words[2:]))
 	case "converges":
 		job.ConvergedEpochs = number(words, "epochs", 1)
+	case "may":
+		job.Spec.TimeLimit, _ = unit.ParseDuration(words[3])
 	case "overspends":
 		job.Overspent = "it has cost 9 J"
 	default:
@@ -163,6 +172,8 @@ func (w *world) reports(id train.JobID, words []string) {
 	r.Job, r.Attempt, r.Spoke = id, a.Number, w.Jobs[id].Spec.LogFormat == ""
 	r.EpochsDone = number(words, "epochs", r.EpochsDone)
 	if step := number(words, "step", -1); step >= 0 {
+		seen := train.Steps{Epoch: r.EpochsDone, Done: step, Seconds: float64(number(words, "each", 1)), At: w.Now}
+		w.StepsSeen[ReportKey{id, a.Number}] = seen
 		r.Steps = train.Steps{Epoch: r.EpochsDone, Done: step, Of: number(words, "of", 0), Seconds: float64(number(words, "each", 1)), At: w.Now.Add(w.step)}
 	}
 	if step := number(words, "saved", -1); step >= 0 {

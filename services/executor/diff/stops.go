@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -11,23 +12,28 @@ import (
 func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	action := Action{Job: a.Job, Number: a.Number}
 	job := s.Jobs[a.Job]
+	wish, wished := leave(a, job, s.report(a).Askable())
 	switch {
 	case job.CancelRequested || job.State.Terminal() || a.Stop == train.StopCancel:
 		action.Kind, action.Cause = Kill, train.StopCancel
 		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job is cancelled or has ended"}
 		return action, true
+	case a.Stop == train.StopSilent || silent(s, a):
+		action.Kind, action.Cause, action.Reason = Kill, train.StopSilent, silence()
+		return action, true
 	case a.Ending != nil:
 		// All or nothing: the remaining processes wait for some that do not come back.
 		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
 		return action, true
+	case outOfTime(s, a):
+		return endInTime(s, a), true
+	case wished && (wish.Kind == Kill || a.Stop == train.StopNone):
+		return wish, true
 	case a.Stop != train.StopNone:
 		return forLeaving(s, l, a)
-	case job.ConvergedEpochs > 0:
-		action.Kind, action.Cause = RequestStop, train.StopConverged
-		action.Reason = train.Reason{Code: "Converged", Message: converged(job)}
-		return action, true
-	case job.Overspent != "":
-		action.Kind, action.Cause, action.Reason = RequestStop, train.StopOverspent, tooExpensive(job)
+	}
+	if cause, why := endsEarly(job); cause != train.StopNone {
+		action.Kind, action.Cause, action.Reason = RequestStop, cause, why
 		return action, true
 	}
 	if action, asked := requestStop(s, a); asked {
@@ -38,6 +44,64 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		return action, true
 	}
 	return rebatch(s, a)
+}
+
+// endsEarly says why a job ends before its last epoch, if it does.
+func endsEarly(job train.Job) (train.StopCause, train.Reason) {
+	switch {
+	case job.ConvergedEpochs > 0:
+		return train.StopConverged, train.Reason{Code: "Converged", Message: converged(job)}
+	case job.Overspent != "":
+		return train.StopOverspent, tooExpensive(job)
+	}
+	return train.StopNone, train.Reason{}
+}
+
+// overtime reports whether the job of a live attempt has run for as long as it may.
+func overtime(s State, a train.Attempt) bool {
+	left, limited := s.Jobs[a.Job].LimitLeft(a, s.Now)
+	return limited && left <= 0
+}
+
+// outOfTime reports whether a live attempt is to be ended at the time limit of its job. It may be on its way out: if it
+// leaves to end its job, it has its time, and so has code that was asked to save its state.
+func outOfTime(s State, a train.Attempt) bool {
+	asked := a.Stop == train.StopTimeLimit && s.report(a).Askable()
+	return overtime(s, a) && !asked && (a.Stop == train.StopNone || a.Stop == train.StopTimeLimit || makesRoom(a.Stop))
+}
+
+// endInTime ends an attempt at the time limit of its job. Code that can be asked to leave may save its state first.
+func endInTime(s State, a train.Attempt) Action {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopTimeLimit, Reason: ranOut(s.Jobs[a.Job])}
+	if !s.report(a).Askable() {
+		action.Kind = Kill
+	}
+	return action
+}
+
+// leave makes an attempt leave because people want so. If it cannot be asked to, it is killed or goes on.
+func leave(a train.Attempt, job train.Job, askable bool) (Action, bool) {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number, Cause: train.StopWanted}
+	action.Reason = cmp.Or(job.Withheld(), train.Reason{Code: "Requeued", Message: "it goes to the end of the queue"})
+	if !askable {
+		action.Kind = Kill
+	}
+	return action, job.Leaves(a) && (askable || job.Wanted.Force)
+}
+
+// silent reports whether the code of an attempt has gone silent, and its user wants it restarted then.
+func silent(s State, a train.Attempt) bool {
+	said := train.AttemptReport{Steps: s.StepsSeen[ReportKey{a.Job, a.Number}], Ended: s.report(a).Ended}
+	_, is := train.Silent(a, said, s.Now)
+	return is && s.Jobs[a.Job].Spec.RestartSilent
+}
+
+// silence is why a silent attempt was ended.
+func silence() train.Reason {
+	return train.Reason{
+		Code: train.CodeSilent, Message: "its code reported no more steps, and the job has restart_silent",
+		Hint: "look in the logs for where it stood still",
+	}
 }
 
 // rebatch lets an attempt that keeps its devices follow the batch of a newer plan.
@@ -77,16 +141,21 @@ func forLeaving(s State, l Limits, a train.Attempt) (Action, bool) {
 }
 
 // withdrawStop lets an attempt go on if the newest plan gives it the same devices again, or if its system parameters
-// are wanted again. It does nothing once the agent has noted that it answers the code with a stop: the code may have
-// left already. If the agent does so at this very moment, the attempt leaves and the next one starts on the same
-// devices.
+// are wanted again, or if its job may run for longer now. It does nothing once the agent has noted that it answers the
+// code with a stop: the code may have left already. If the agent does so at this very moment, the attempt leaves and
+// the next one starts on the same devices.
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && runsAs(a, wanted)
 	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale)
-	if a.Stop == train.StopRetune {
+	switch a.Stop { //nolint:exhaustive // the other causes stand
+	case train.StopWanted:
+		moot = !s.Jobs[a.Job].Leaves(a)
+	case train.StopRetune:
 		why, known := s.Retunes[ReportKey{a.Job, a.Number}]
 		moot = known && why.Code == ""
+	case train.StopTimeLimit:
+		moot = !overtime(s, a)
 	}
 	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && !s.report(a).StopAnswered
 }
@@ -142,10 +211,16 @@ func blocker(p train.Plan, job train.JobID) train.Reason {
 	return train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it no device", p.Generation)}
 }
 
+// limitGrace is how long an attempt may take to save its state after the time limit of its job.
+const limitGrace = time.Minute
+
 // Grace returns how long an attempt may take to leave. It leaves when it saves its state next, so it gets the limit and
 // twice the time that this will take as its steps show, and no less than three of its epochs, but at most MostGrace. An
 // attempt that was answered with a stop is on its way out and gets twice the time.
 func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time.Duration {
+	if a.Stop == train.StopTimeLimit {
+		return min(limitGrace, l.StopGrace)
+	}
 	grace := l.StopGrace
 	if next, known := r.NextSave(job.Spec, a.DeviceCount(), r.Steps.At); known {
 		grace += 2 * max(r.Steps.At.Add(next).Sub(a.StopSince), 0)

@@ -39,6 +39,7 @@ func newWorld() *world {
 		State: State{
 			Now: began, Realm: Realm{Realm: train.Realm{Machine: "n1"}, Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
 			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, ExitSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
+			StepsSeen: map[ReportKey]train.Steps{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute, MostGrace: 2 * time.Hour}, began: began,
 	}
@@ -99,6 +100,7 @@ func (w *world) start(a Action, last train.Attempt, tried bool) error {
 	next := train.Attempt{
 		Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
 		StartedEpochs: a.StartedEpochs, StartedStep: a.StartedStep, LostInARow: a.LostInARow, Retries: a.Retries, UnstartedInARow: a.UnstartedInARow,
+		Resumed: w.Jobs[a.Job].Resumed,
 	}
 	next.SetPlaces(a.Places)
 	w.Attempts[a.Job] = next
@@ -106,7 +108,8 @@ func (w *world) start(a Action, last train.Attempt, tried bool) error {
 }
 
 func (w *world) requestStop(a Action, last train.Attempt) error {
-	again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale)
+	again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale) ||
+		makesRoom(last.Stop) && a.Cause == train.StopTimeLimit
 	if !last.Live() || last.Stop != train.StopNone && !again {
 		return fmt.Errorf("asks %s/%d to stop to %s, which is %s with %q", a.Job, a.Number, a.Cause, last.Phase, last.Stop)
 	}
@@ -165,10 +168,11 @@ func (w *world) decide(a Action, last train.Attempt) error {
 }
 
 func (w *world) cancel(a Action, last train.Attempt) error {
-	if last.Live() || last.Outcome.Terminal() {
+	if last.Live() || last.Ends(w.Jobs[a.Job]) {
 		return fmt.Errorf("cancels %s, whose attempt is %s, %q", a.Job, last.Phase, last.Outcome)
 	}
 	last.Job, last.Node, last.Backend, last.Phase, last.Outcome, last.Published = a.Job, w.Realm.Machine, w.Realm.Backend, train.PhaseExited, train.OutcomeCancelled, false
+	last.Resumed = w.Jobs[a.Job].Resumed
 	w.Attempts[a.Job] = last
 	return nil
 }
@@ -177,14 +181,14 @@ func (w *world) mayStart(a Action, last train.Attempt, tried bool) error {
 	switch {
 	case tried && (last.Live() || !last.Published):
 		return fmt.Errorf("starts %s/%d while attempt %d is %s, published %t", a.Job, a.Number, last.Number, last.Phase, last.Published)
-	case last.Outcome.Terminal():
+	case last.Ends(w.Jobs[a.Job]):
 		return fmt.Errorf("starts %s/%d, which has %s", a.Job, a.Number, last.Outcome)
-	case a.Number != last.Number+1:
+	case tried && a.Number != last.Number+1 || !tried && a.Number != w.Jobs[a.Job].Attempt+1:
 		return fmt.Errorf("starts %s/%d after %d", a.Job, a.Number, last.Number)
 	case w.step == 0 && w.Now.Before(last.NotBefore):
 		return fmt.Errorf("starts %s/%d %s too early", a.Job, a.Number, last.NotBefore.Sub(w.Now))
-	case w.Jobs[a.Job].CancelRequested:
-		return fmt.Errorf("starts %s/%d, which is cancelled", a.Job, a.Number)
+	case w.Jobs[a.Job].Wants() != train.WantRun:
+		return fmt.Errorf("starts %s/%d, which is to be %s", a.Job, a.Number, w.Jobs[a.Job].Wants())
 	}
 	w.log = append(w.log, fmt.Sprintf("%s/%d", a.Job, a.Number))
 	return nil
@@ -204,8 +208,15 @@ func (w *world) publish(id train.JobID, last train.Attempt) error {
 func (w *world) fold() error {
 	for _, a := range w.facts {
 		job := w.Jobs[a.Job]
+		if a.Outcome.Terminal() && a.Resumed != job.Resumed {
+			continue // published again after a crash, and resumed since
+		}
 		if job.State.Terminal() {
 			return fmt.Errorf("%s ends as %s after it ended as %s", a.Job, a.Outcome, job.State)
+		}
+		if job.Spec.TimeLimit > 0 { // scenarios about grace periods have no run time
+			job.Attempt = a.Number
+			job.RunSeconds += a.ExitedAt.Sub(a.StartedAt).Seconds()
 		}
 		if a.Outcome.Terminal() || a.Outcome == train.OutcomePreempted || a.Outcome == train.OutcomeRecovering {
 			job.State = train.State(a.Outcome)
@@ -214,6 +225,22 @@ func (w *world) fold() error {
 	}
 	w.facts = nil
 	return nil
+}
+
+// want does what the register does of the wish of a person.
+func (w *world) want(job *train.Job, wanted train.Wanted, requeue bool) {
+	if job.State == train.StateFailed || job.State == train.StateCancelled {
+		if wanted.State != train.WantRun || requeue {
+			return
+		}
+		job.State, job.CancelRequested = train.StateQueued, false
+		job.Resumed++
+		job.Attempt = max(job.Attempt, w.Attempts[job.ID].Number)
+	}
+	if requeue {
+		wanted.Leave = w.Attempts[job.ID].Number
+	}
+	job.Wanted = wanted
 }
 
 func (w *world) exit(id train.JobID, e train.Exit) {

@@ -22,6 +22,9 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	if err == nil && t.Spec.Image == "" {
 		err = errNoImage
 	}
+	if err == nil && s.Spec.Upload != "" {
+		err = errUpload
+	}
 	if err != nil {
 		return b.Refuse(ctx, s.Attempt, train.Exit{Code: launch.CannotStart, Message: err.Error()})
 	}
@@ -29,6 +32,8 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	b.queue.begin(t.key, func(ctx context.Context) error { return b.create(ctx, t) })
 	return nil
 }
+
+var errUpload = errors.New("pods cannot have an uploaded folder: put the code into an image, or into a folder below a volume root, as custom_dir")
 
 var errNoImage = errors.New("a job on Kubernetes needs an image, and the operator has set none (executor.pod_image)")
 

@@ -97,6 +97,9 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	if p.Role == RoleWorker && s.Spec.Launch == train.LaunchPerDevice {
 		env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"] = number(p.Local), number(p.Locals)
 	}
+	if p.Role == RoleWorker && s.Spec.Launch != train.LaunchPerDevice {
+		s.addTorchrun(env, p)
+	}
 	env["TF_CONFIG"] = s.tfConfig(all, rank)
 	servers := s.servers()
 	if servers == 0 {
@@ -109,6 +112,19 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	env[RoleVariable] = string(p.Role)
 	env["DMLC_ROLE"], env["DMLC_PS_ROOT_URI"], env["DMLC_PS_ROOT_PORT"] = role, s.address(0), number(s.port(0))
 	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(servers), number(workers(all))
+}
+
+// addTorchrun adds the variables that torchrun reads in place of its options, so that `torchrun train.py` starts a
+// process for each device of each node and does not meet other jobs at its usual port. The user's own come first.
+func (s Setting) addTorchrun(env map[string]string, p Process) {
+	for name, value := range map[string]string{
+		"PET_NNODES": strconv.Itoa(len(s.Places)), "PET_NODE_RANK": strconv.Itoa(p.Place), "PET_NPROC_PER_NODE": strconv.Itoa(max(len(p.Devices), 1)),
+		"PET_MASTER_ADDR": s.address(0), "PET_MASTER_PORT": strconv.Itoa(s.port(0)),
+	} {
+		if _, own := s.Spec.Env[name]; !own {
+			env[name] = value
+		}
+	}
 }
 
 // addBatch adds the variables by which a worker knows its share of an optimizer step: how many devices all processes

@@ -25,6 +25,8 @@ type Setting struct {
 	Places     []Place
 	Capability string
 	Token      string
+	// TokenFile is a file with the Token that the job can read; empty without one.
+	TokenFile string
 	// Restarted is set if the attempt resumes from saved state.
 	Restarted      bool
 	HeartbeatSteps int
@@ -173,7 +175,7 @@ func (s Setting) Scheduler(rank int) map[string]string {
 		"CUDA_VISIBLE_DEVICES": onMachine(place.GPUs()), "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 	}
 	for name, declared := range map[string]int{
-		"EPOCHS_TO_BE_DONE": s.Spec.MaxEpochs, "BATCH_SIZE": s.Spec.BatchSize, "TRAINING_SET_SIZE": s.Spec.TrainingSetSize,
+		"EPOCHS_TO_BE_DONE": s.Spec.MaxEpochs, "SWITCHYARD_MAX_STEPS": s.Spec.MaxSteps, "BATCH_SIZE": s.Spec.BatchSize, "TRAINING_SET_SIZE": s.Spec.TrainingSetSize,
 	} {
 		if declared > 0 {
 			env[name] = number(declared)

@@ -22,8 +22,10 @@ import (
 // Backend starts, watches and ends attempts as processes of this machine. Each attempt has a supervisor process.
 type Backend struct {
 	Layout
-	bounds Bounds
-	// followers wait for the ends of supervisors.
+	// Uploads is where uploaded folders come from.
+	Uploads Uploads
+	bounds  Bounds
+	// followers wait for the ends of supervisors, and for uploads.
 	followers conc.WaitGroup
 
 	mu sync.Mutex
@@ -34,12 +36,16 @@ type Backend struct {
 	stopAsked map[string]time.Time
 	// followed are the folders of attempts whose supervisor's end is waited for.
 	followed map[string]bool
+	// unpacking are the folders of attempts whose uploaded folder is on its way, troubles says why that of others did
+	// not arrive.
+	unpacking map[string]bool
+	troubles  map[string]error
 }
 
 // New makes a back end over a data folder.
 func New(dataDir string, bounds Bounds) *Backend {
 	return &Backend{
-		Layout: Layout{DataDir: dataDir}, bounds: bounds, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
+		Layout: Layout{DataDir: dataDir}, bounds: bounds, unpacking: map[string]bool{}, troubles: map[string]error{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
 	}
 }
 

@@ -29,13 +29,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis,
 	}
-	if s.Spec.LogFormat != "" || s.Spec.Checkpoint != "" {
-		scheduler := s.Scheduler(0)
-		made.Proxy = &Proxy{
-			Address: fmt.Sprintf("%s/v1/jobs/%s/", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"]), Format: s.Spec.LogFormat,
-			Checkpoints: checkpointPatterns(s), Signals: s.Spec.Image == "" && s.Spec.Checkpoint != "", EndsBySignal: s.Spec.Preempt == train.PreemptBySignal,
-		}
-	}
+	made.Proxy = proxyOf(s, l)
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
 			made.Processes = append(made.Processes, container(s, rank))
@@ -59,9 +53,31 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	return made
 }
 
-// checkpointPatterns returns where the files of a job's checkpoint pattern are on this machine.
-func checkpointPatterns(s launch.Setting) []string {
-	pattern := s.Spec.Checkpoint
+// proxyOf returns what the supervisor does for programs that do not call the job API; nil if that is nothing.
+func proxyOf(s launch.Setting, l Layout) *Proxy {
+	spec := s.Spec
+	if spec.LogFormat == "" && spec.Checkpoint == "" && spec.Progress == nil {
+		return nil
+	}
+	scheduler := s.Scheduler(0)
+	p := &Proxy{
+		Address: fmt.Sprintf("%s/v1/jobs/%s/", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"]), Format: spec.LogFormat,
+		Checkpoints: filesOf(s, spec.Checkpoint), Signals: spec.Image == "" && spec.Checkpoint != "", EndsBySignal: spec.Preempt == train.PreemptBySignal,
+	}
+	if how := spec.Progress; how != nil {
+		p.FromZero = filepath.Join(l.Job(s.Job), "epochs-from-0")
+		p.Pattern, p.Names, p.Tables = how.Pattern, how.Names, filesOf(s, how.CSV)
+		for _, depth := range []string{"", "*", "*/*"} {
+			if how.TensorBoard != "" {
+				p.Boards = append(p.Boards, filesOf(s, filepath.Join(how.TensorBoard, depth, "events.out.tfevents.*"))...)
+			}
+		}
+	}
+	return p
+}
+
+// filesOf returns where the files of a pattern of a job are on this machine.
+func filesOf(s launch.Setting, pattern string) []string {
 	switch {
 	case pattern == "":
 		return nil

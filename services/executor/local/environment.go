@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -65,6 +66,10 @@ func environment(s launch.Setting, rank int) []string {
 		env["PYTHONPATH"] = strings.TrimPrefix(env["PYTHONPATH"]+":"+s.PythonPath, ":")
 	}
 	maps.Copy(env, s.Scheduler(rank))
+	if s.TokenFile != "" {
+		env["KUBEFLOW_TRAINER_SERVER_URL"] = fmt.Sprintf("http://%s/v1/jobs/%s/trainer-status", s.Home().JobAPI, s.Capability)
+		env["KUBEFLOW_TRAINER_SERVER_TOKEN"] = s.TokenFile
+	}
 	return pairs(env)
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -18,13 +19,16 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if err := os.MkdirAll(s.Work, 0o700); err != nil {
 		return fmt.Errorf("make the working folder: %w", err)
 	}
+	// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a link, as
+	// with folders that users name.
+	own, err := filepath.EvalSymlinks(b.Job(s.Job))
+	if err != nil {
+		return fmt.Errorf("find the job's folder: %w", err)
+	}
+	if s.Spec.Upload != "" {
+		s.Custom = filepath.Join(own, filepath.Base(b.Upload(s.Job)))
+	}
 	if s.Snapshots == "" {
-		// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a
-		// link, as with folders that users name.
-		own, err := filepath.EvalSymlinks(b.Job(s.Job))
-		if err != nil {
-			return fmt.Errorf("make the snapshots folder: %w", err)
-		}
 		s.Snapshots = filepath.Join(own, filepath.Base(b.Snapshots(s.Job)))
 		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
@@ -44,7 +48,7 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
 		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
 	}
-	return nil
+	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), workDirHere(s.Spec))
 }
 
 // workDirHere returns the working folder that a job asks for if it is a folder of this machine, and not in an image
@@ -54,7 +58,7 @@ func workDirHere(spec train.Spec) string {
 		return ""
 	}
 	for target, given := range map[string]string{
-		launch.CustomTarget: spec.CustomDir, launch.SnapshotsTarget: spec.SnapshotsDir, launch.DataTarget: spec.DatasetsDir,
+		launch.CustomTarget: spec.CustomDir + spec.Upload, launch.SnapshotsTarget: spec.SnapshotsDir, launch.DataTarget: spec.DatasetsDir,
 	} {
 		if given != "" && (spec.WorkDir == target || strings.HasPrefix(spec.WorkDir, target+"/")) {
 			return ""

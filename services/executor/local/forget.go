@@ -19,6 +19,7 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	b.mu.Lock()
 	delete(b.stopAsked, dir)
 	delete(b.followed, dir)
+	delete(b.troubles, dir)
 	b.mu.Unlock()
 	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
 	// claim.

@@ -40,7 +40,7 @@ type leaving struct {
 
 // watch begins to look at the running programs.
 func (p *proxy) watch() {
-	if p == nil || len(p.Checkpoints) == 0 {
+	if p == nil || len(p.Checkpoints)+len(p.Tables)+len(p.Boards) == 0 && p.Pattern == "" {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,6 +70,10 @@ func (p *proxy) look(ctx context.Context) {
 	saved, fresh := p.files.look()
 	if fresh {
 		p.addCheckpoint(saved)
+	}
+	p.reader.files(p.addProgress)
+	if r, ok := p.reader.now(); ok && p.waiting() < mostWaiting {
+		p.addProgress(r)
 	}
 	switch {
 	case !p.Signals:

@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 )
 
 // Proxy says what a supervisor tells the job API, and asks it, for programs that do not call it themselves.
@@ -22,6 +23,14 @@ type Proxy struct {
 	Address string `json:"address"`
 	// Format is the format in which the output of the first process has its epochs; empty if it has none.
 	Format string `json:"format,omitempty"`
+	// Pattern finds progress in the lines of this output, Tables and Boards are patterns of CSV files and of TensorBoard's
+	// event files that have it, and Names are the program's names of what is read there.
+	Pattern string            `json:"pattern,omitempty"`
+	Tables  []string          `json:"tables,omitempty"`
+	Boards  []string          `json:"boards,omitempty"`
+	Names   map[string]string `json:"names,omitempty"`
+	// FromZero is a file of the job, made once its program has counted an epoch 0: an attempt that resumes counts alike.
+	FromZero string `json:"from_zero,omitempty"`
 	// Checkpoints are patterns of the files that the programs save.
 	Checkpoints []string `json:"checkpoints,omitempty"`
 	// Signals lets processes that catch SIGUSR1 leave by it. EndsBySignal lets all others be ended by SIGTERM, after a
@@ -52,6 +61,7 @@ type proxy struct {
 	Proxy
 	log    io.Writer
 	bigdl  *bigdl.Log
+	reader *progressReader
 	files  checkpoints
 	leave  leaving
 	client http.Client
@@ -74,7 +84,7 @@ func newProxy(p *Proxy, log io.Writer) *proxy {
 		return nil
 	}
 	made := &proxy{
-		Proxy: *p, log: log, bigdl: bigdl.New(bigdl.Progress{}), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
+		Proxy: *p, log: log, bigdl: bigdl.New(bigdl.Progress{}), reader: newProgressReader(p), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
 		client: http.Client{Timeout: reportTimeout, Transport: &http.Transport{}}, late: make(chan struct{}), end: make(chan struct{}, 1),
 	}
 	made.files.begin()
@@ -84,7 +94,7 @@ func newProxy(p *Proxy, log io.Writer) *proxy {
 }
 
 // reads reports whether the proxy wants the output.
-func (p *proxy) reads() bool { return p != nil && p.Format != "" }
+func (p *proxy) reads() bool { return p != nil && (p.Format != "" || p.Pattern != "") }
 
 // ends returns the channel that says that the programs are to be ended.
 func (p *proxy) ends() <-chan struct{} {
@@ -96,15 +106,22 @@ func (p *proxy) ends() <-chan struct{} {
 
 // Write takes a line of output.
 func (p *proxy) Write(line []byte) (int, error) {
-	if e, ok := p.bigdl.Line(string(line)); ok {
+	if e, ok := p.bigdl.Line(string(line)); p.Format != "" && ok {
 		p.addEpoch(e)
 	}
+	p.reader.line(string(line), p.addProgress)
 	return len(line), nil
 }
 
 func (p *proxy) addEpoch(e bigdl.Epoch) {
 	if body, err := e.Report(); err == nil { // a retry would not help
 		p.add(report{path: "epochs", what: fmt.Sprintf("epoch %d", e.Epoch), body: body})
+	}
+}
+
+func (p *proxy) addProgress(r progress.Report) {
+	if body, err := r.Body(); err == nil {
+		p.add(report{path: "progress", what: fmt.Sprintf("progress after %d epochs", r.EpochsDone), body: body})
 	}
 }
 
@@ -120,6 +137,12 @@ func (p *proxy) add(r report) {
 	defer p.mu.Unlock()
 	p.reports = append(p.reports, r)
 	p.more.Signal()
+}
+
+func (p *proxy) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.reports)
 }
 
 // next waits for a report; it returns false when no more will come.
@@ -172,8 +195,9 @@ func (p *proxy) post(r report) error {
 	return nil
 }
 
-// close reports what is new at the end of the programs. What could not be reported in time is noted in the log.
-func (p *proxy) close() {
+// close reports what is new at the end of the programs, well or not. What could not be reported in time is noted in the
+// log.
+func (p *proxy) close(well bool) {
 	if p == nil {
 		return
 	}
@@ -181,6 +205,13 @@ func (p *proxy) close() {
 	p.watching.Wait()
 	if e, ok := p.bigdl.Close(); ok {
 		p.addEpoch(e)
+	}
+	p.reader.files(p.addProgress)
+	if r, ok := p.reader.now(); ok {
+		p.addProgress(r)
+	}
+	if r, ok := p.reader.last(); ok && well {
+		p.addProgress(r)
 	}
 	if c, fresh := p.files.last(); fresh {
 		p.addCheckpoint(c)

@@ -200,3 +200,54 @@ func TestProgramsThatCallNothingLeaveBySignal(t *testing.T) {
 		})
 	}
 }
+
+// TestProgressIsReadFromWhatProgramsWrite: from lines of output and rows of a file, without those of earlier attempts.
+func TestProgressIsReadFromWhatProgramsWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		how    Proxy
+	}{
+		"output": {`for e in 1 2; do echo "Epoch $e loss=0.$e"; done`, Proxy{Pattern: `Epoch (?P<epoch>\d+) loss=(?P<loss>\S+)`}},
+		"table":  {`for e in 0 1; do echo "$e,$((e*10)),0.$((e+1))" >> metrics.csv; done`, Proxy{Tables: []string{"metrics.*"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			var mu sync.Mutex
+			ended := map[int]float64{}
+			agent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				var body struct {
+					EpochsDone int     `json:"epochs_done"`
+					Loss       float64 `json:"loss"`
+				}
+				if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.URL.Path != "/progress" {
+					t.Errorf("%s %+v, error %v", r.URL.Path, body, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if _, seen := ended[body.EpochsDone]; !seen {
+					ended[body.EpochsDone] = body.Loss
+				}
+			}))
+			t.Cleanup(agent.Close)
+			if err := os.WriteFile(filepath.Join(b.DataDir, "metrics.csv"), []byte("epoch,step,train_loss\n8,80,9\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := b.launch("j1", sh(c.script))
+			c.how.Address, c.how.LookMillis, c.how.FromZero = agent.URL+"/", 10, filepath.Join(b.DataDir, "epochs-from-0")
+			for i, pattern := range c.how.Tables {
+				c.how.Tables[i] = filepath.Join(b.DataDir, pattern)
+			}
+			l.Proxy = &c.how
+			b.start(l)
+			b.phase("j1", launch.Exited)
+			mu.Lock()
+			defer mu.Unlock()
+			if name == "table" && !exists(c.how.FromZero) {
+				t.Error("an attempt that resumes would count from 1")
+			}
+			if ended[1] != 0.1 || ended[2] != 0.2 || len(ended) > 3 {
+				t.Errorf("epochs and losses %v; log %s", ended, b.log("j1"))
+			}
+		})
+	}
+}

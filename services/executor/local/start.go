@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,17 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// Start starts a supervisor that starts the processes. What can never work is recorded as the end.
-func (b *Backend) Start(_ context.Context, s launch.Setting) error {
+// Start starts a supervisor that starts the processes. What can never work is recorded as the end. The first attempt of
+// a job with an uploaded folder gets the folder before, while others start.
+func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
+	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) {
+		b.startUnpacked(ctx, s)
+		return nil
+	}
+	return b.start(s)
+}
+
+func (b *Backend) start(s launch.Setting) error {
 	dir := b.Attempt(s.Job, s.Attempt.Number)
 	if s.Spec.Image != "" && s.Home().ContainerRuntime == "" {
 		return refuse(dir, train.Exit{
@@ -31,6 +41,7 @@ func (b *Backend) Start(_ context.Context, s launch.Setting) error {
 	if err := b.resolveFolders(&s); err != nil {
 		return refuse(dir, unstarted(err))
 	}
+	s.TokenFile = filepath.Join(dir, tokenName)
 	var err error
 	if s.Ports, err = freePorts(len(s.Processes())); err != nil {
 		return err
@@ -76,10 +87,13 @@ func freePorts(n int) ([]int, error) {
 // file, not here.
 func (b *Backend) Starting(job train.JobID, number int) (bool, error) {
 	b.reap()
-	if b.hasChild(b.Attempt(job, number)) {
+	dir := b.Attempt(job, number)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.unpacking[dir] || b.child(dir) {
 		return true, nil
 	}
-	return false, errNotTaken
+	return false, cmp.Or(b.troubles[dir], errNotTaken)
 }
 
 var errNotTaken = errors.New("no supervisor has taken it over; shim.log in the attempt's folder may say why")
@@ -88,6 +102,11 @@ var errNotTaken = errors.New("no supervisor has taken it over; shim.log in the a
 func (b *Backend) hasChild(dir string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.child(dir)
+}
+
+// child is hasChild for those who hold the lock.
+func (b *Backend) child(dir string) bool {
 	for _, d := range b.children {
 		if d == dir {
 			return true

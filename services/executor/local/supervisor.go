@@ -194,7 +194,7 @@ func (s *supervisor) finish(e train.Exit) error {
 			_ = out.SetReadDeadline(time.Now().Add(pipeTime))
 		}
 		s.pipes.Wait()
-		s.proxy.close()
+		s.proxy.close(e.Code == 0 && e.Signal == "" && !e.Forced)
 		if e.Code != 0 || e.Signal != "" || e.Forced {
 			e.LogTail = s.log.Tail()
 		}

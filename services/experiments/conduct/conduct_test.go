@@ -632,7 +632,7 @@ func upTo(name string, most int) contract.Factor {
 
 func TestJobIDs(t *testing.T) {
 	for id, want := range map[string]bool{"exp-t0": true, "a-t1-t12": true, "exp": false, "-t1": false, "exp-t01": false, "exp-t-1": false, "exp-tx": false} {
-		experiment, trial, ok := SplitJobID(id)
+		experiment, trial, ok := contract.SplitTrialJob(id)
 		if ok != want || ok && string(JobID(experiment, trial)) != id {
 			t.Errorf("%s: %s, %d, %t", id, experiment, trial, ok)
 		}

@@ -4,10 +4,7 @@
 package conduct
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -29,17 +26,7 @@ type Record contract.ExperimentRecord
 
 // JobID returns the id of a trial's job.
 func JobID(experiment string, trial int) train.JobID {
-	return train.JobID(fmt.Sprintf("%s-t%d", experiment, trial))
-}
-
-// SplitJobID is the inverse of JobID; ok is false for the id of another job.
-func SplitJobID(job string) (experiment string, trial int, ok bool) {
-	i := strings.LastIndex(job, "-t")
-	if i <= 0 {
-		return "", 0, false
-	}
-	trial, err := strconv.Atoi(job[i+2:])
-	return job[:i], trial, err == nil && trial >= 0 && string(JobID(job[:i], trial)) == job
+	return contract.TrialJob(experiment, trial)
 }
 
 // New opens the record of an experiment.

@@ -94,6 +94,7 @@ func (e Experiment) submit(job *train.Spec, setting map[string]float64) {
 		n = int(sizes[0])
 	}
 	if n > 0 {
+		*job = job.Expanded()
 		job.MinDevices, job.MaxDevices = n, n
 	}
 	if e.SizesTrials() && job.Strategy == "" {

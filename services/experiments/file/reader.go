@@ -9,7 +9,9 @@ import (
 // reader reads the nodes of a document and collects what is wrong with them.
 type reader struct{ *strict.Reader }
 
-func newReader() *reader { return &reader{strict.New(strict.Options{OtherNames: event.OtherNames})} }
+func newReader() *reader {
+	return &reader{strict.New(strict.Options{SecondNames: event.SecondNames, OtherNames: event.OtherNames})}
+}
 
 // value reads a value of a parameter.
 func (r *reader) value(n *strict.Node, field string) contract.Value {

@@ -67,8 +67,14 @@ func TestThePlannedBatch(t *testing.T) {
 	if r := b.report(1); r.Batch != want {
 		t.Errorf("report %+v", r)
 	}
-	if e := facts[event.EpochEnded](b, event.StreamJobs, event.FactEpochEnded, 1)[0]; e.Batch != want {
-		t.Errorf("epoch %+v", e)
+	// An older batch that the code follows by its generation counts as followed, one of its own does not.
+	b.want("POST", base+"/epochs", `{"epochs_done":2,"global_batch":40,"micro_batch":8,"accumulation":3,"generation":2}`, 200, "{}")
+	b.want("POST", base+"/epochs", `{"epochs_done":3,"global_batch":40,"micro_batch":20,"accumulation":1}`, 200, "{}")
+	b.want("POST", base+"/epochs", `{"epochs_done":4,"micro_batch":20,"generation":3}`, 200, "{}")
+	for i, e := range facts[event.EpochEnded](b, event.StreamJobs, event.FactEpochEnded, 4) {
+		if i == 0 && e.Batch != want || e.BatchIgnored != (i >= 2) {
+			t.Errorf("epoch %+v", e)
+		}
 	}
 }
 

@@ -162,13 +162,22 @@ type epochBody struct {
 	EpochSeconds float64 `json:"epoch_seconds"`
 	// Overheard is set if another process read this in the output of the code, which does not call itself.
 	Overheard bool `json:"overheard"`
+	// Generation is that of the batch it followed.
+	Generation int64 `json:"generation"`
 	measures
+}
+
+// ignored reports whether the code ran with a batch of its own instead of the planned one.
+func (b epochBody) ignored(planned train.Batch, devices int) bool {
+	ran := b.run()
+	return planned.LocalBatch > 0 && (ran.LocalBatch == 0 || b.Generation == 0 && ran.Global(devices) != planned.Global(devices))
 }
 
 func (b epochBody) check() strict.Problems {
 	var c checks
 	c.required("epochs_done", b.EpochsDone)
 	c.seconds("epoch_seconds", b.EpochSeconds)
+	c.count("generation", b.Generation)
 	b.measures.check(&c)
 	return c.problems
 }

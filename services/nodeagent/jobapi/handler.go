@@ -1,6 +1,7 @@
 package jobapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -96,6 +97,8 @@ func (a *API) Handler() http.Handler {
 		{http.MethodPost, "/v1/jobs/{capability}/steps", a.steps},
 		{http.MethodPost, "/v1/jobs/{capability}/epochs", a.epochs},
 		{http.MethodPost, "/v1/jobs/{capability}/checkpoints", a.checkpoints},
+		{http.MethodPost, "/v1/jobs/{capability}/progress", a.progress},
+		{http.MethodPost, "/v1/jobs/{capability}/trainer-status", a.trainerStatus},
 		{http.MethodGet, "/v1/jobs/{capability}/control", a.control},
 		{http.MethodPost, "/v1/jobs/{capability}/end", a.end},
 	} {
@@ -146,7 +149,7 @@ func (a *API) serve(name string, f func(context.Context, call) (answer, *refusal
 			a.refuse(w, name, &refusal{http.StatusRequestEntityTooLarge, "TooLarge", fmt.Sprintf("read the body: %v", err), "send at most 64 KiB"})
 			return
 		}
-		attempt, refused := a.callers.identify(r.Context(), r.PathValue("capability"), r.PathValue("token"))
+		attempt, refused := a.callers.identify(r.Context(), r.PathValue("capability"), cmp.Or(r.PathValue("token"), bearer(r)))
 		if refused != nil {
 			a.refuse(w, name, refused)
 			return

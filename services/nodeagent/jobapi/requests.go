@@ -145,7 +145,7 @@ func (a *API) profiling(ctx context.Context, c call) (answer, *refusal) {
 			}
 		})
 		iteration, epoch := int(*b.Iteration), c.session.known().EpochsDone
-		a.noteSteps(ctx, c.session, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now), false)
+		a.noteSteps(ctx, c, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now), false)
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Iteration), Epoch: c.session.known().EpochsDone, StepSeconds: b.MeanSeconds, MemoryBytes: memory,
@@ -159,7 +159,7 @@ func (a *API) endEpoch(ctx context.Context, c call) (answer, *refusal) {
 	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
-	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{})
+	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{BatchIgnored: c.session.current().Batch.LocalBatch > 0})
 }
 
 // signalEnd takes the end of a job as older libraries report it.
@@ -176,7 +176,7 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	memory := unit.Bytes(b.MemoryBytes)
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
-		a.noteSteps(ctx, c.session, c.session.step(b.progress(), c.now), b.AnyStep)
+		a.noteSteps(ctx, c, c.session.step(b.progress(), c.now), b.AnyStep)
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), EpochStep: int(deref(b.EpochStep)), EpochSteps: int(b.EpochSteps),
@@ -208,9 +208,11 @@ func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 		return answer{json: struct{}{}}, nil
 	}
 	c.overheard = b.Overheard
+	attempt := c.session.current()
 	return answer{json: struct{}{}, overheard: b.Overheard}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
 		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics,
 		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes), Batch: b.run(),
+		BatchIgnored: b.ignored(attempt.Batch, attempt.DeviceCount()),
 	})
 }
 

@@ -28,6 +28,7 @@ type session struct {
 	// running sums up the current epoch, as rank 0 sees it, and steps is how far it is.
 	running tally
 	steps   train.Steps
+	outside outside
 	// answers are the answers by number of finished epochs: the processes of an attempt ask one after the other and
 	// must leave together.
 	answers map[int64]bool

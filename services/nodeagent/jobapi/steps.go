@@ -55,7 +55,8 @@ func (s *session) nextEpoch(epochsDone int, now time.Time) train.Steps {
 
 // noteSteps records how far the code is: the first time, every few seconds, and once after it was asked to stop, since
 // the time until it has saved its state is then predicted from it.
-func (a *API) noteSteps(ctx context.Context, s *session, steps train.Steps, anyStep bool) {
+func (a *API) noteSteps(ctx context.Context, c call, steps train.Steps, anyStep bool) {
+	s := c.session
 	attempt, report := s.current(), s.known()
 	written := report.Steps
 	asked := attempt.Stop != train.StopNone && written.At.Before(attempt.StopSince)
@@ -63,5 +64,5 @@ func (a *API) noteSteps(ctx context.Context, s *session, steps train.Steps, anyS
 	if written.Known() && steps.At.Sub(written.At) < stepsSpacing && !news {
 		return
 	}
-	a.note(ctx, s, train.AttemptReport{Spoke: true, Steps: steps, AnyStep: anyStep})
+	a.note(ctx, s, train.AttemptReport{Spoke: !c.overheard, Steps: steps, AnyStep: anyStep})
 }

@@ -17,7 +17,7 @@ import (
 
 // The methods of this package as they are on the wire; sources name their own.
 const (
-	methodModelled = "modelled"
+	methodModelled = train.MethodModelled
 	methodCounter  = "nvml_counter"
 	methodPower    = "nvml_power"
 	// methodNVML stands for both if only the source matters.

@@ -19,13 +19,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// Model is the model name of simulated GPUs.
-const Model = "simulated"
-
 // Reader is a gpu.Reader of a number of simulated GPUs of one size.
 type Reader struct {
 	Node   train.NodeID
 	Count  int
+	Model  string
 	Memory unit.Bytes
 	// Sick is a file that lists the failing devices (gpu:0), separated by white space. Without the file all work.
 	Sick string
@@ -46,7 +44,7 @@ func (r Reader) Devices() ([]gpu.Device, error) {
 	sick := strings.Fields(string(text))
 	devices := make([]gpu.Device, r.Count)
 	for i := range devices {
-		d := gpu.Device{Index: i, UUID: uuid(r.Node, i), Model: Model, Memory: r.Memory, Simulated: true}
+		d := gpu.Device{Index: i, UUID: uuid(r.Node, i), Model: r.Model, Memory: r.Memory, Simulated: true}
 		if slices.Contains(sick, string(d.ID())) {
 			d.Trouble = "listed in " + r.Sick
 		}

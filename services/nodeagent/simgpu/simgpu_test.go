@@ -14,14 +14,14 @@ import (
 
 func TestDevices(t *testing.T) {
 	sick := filepath.Join(t.TempDir(), "sick")
-	r := Reader{Node: "n1", Count: 2, Memory: 8 * unit.GiB, Sick: sick}
+	r := Reader{Node: "n1", Count: 2, Model: "NVIDIA H100", Memory: 8 * unit.GiB, Sick: sick}
 	first, err := r.Devices()
 	if err != nil || len(first) != 2 {
 		t.Fatalf("%+v, error %v", first, err)
 	}
 	form := regexp.MustCompile(`^SIM(-[0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	for i, d := range first {
-		want := gpu.Device{Index: i, UUID: d.UUID, Model: "simulated", Memory: 8 * unit.GiB, Simulated: true}
+		want := gpu.Device{Index: i, UUID: d.UUID, Model: "NVIDIA H100", Memory: 8 * unit.GiB, Simulated: true}
 		if diff := cmp.Diff(want, d); diff != "" || !form.MatchString(d.UUID) {
 			t.Errorf("%s (-want +got)\n%s", d.UUID, diff)
 		}

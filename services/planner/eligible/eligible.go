@@ -16,6 +16,8 @@ type Request struct {
 	Fact     string
 	At       time.Time
 	Sequence uint64
+	// Now is that of a request to drain.
+	Now bool
 }
 
 // Follow enters a request. It returns false, and changes nothing, if the record follows it already. The newest request
@@ -37,7 +39,7 @@ func Follow(e *train.Eligibility, r Request) bool {
 		if e.Orders == nil {
 			e.Orders = map[train.DeviceID]train.NodeOrder{}
 		}
-		e.Orders[d] = train.NodeOrder{Drain: r.Fact == event.FactDrainRequested, By: clip(r.By), Why: clip(r.Reason), At: r.At}
+		e.Orders[d] = train.NodeOrder{Drain: r.Fact == event.FactDrainRequested, Now: r.Now, By: clip(r.By), Why: clip(r.Reason), At: r.At}
 	}
 	return true
 }

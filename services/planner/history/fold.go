@@ -80,6 +80,7 @@ func (l *life) take(at time.Time, body any) {
 		l.spec = b.Spec
 	case *event.Started:
 		if n := len(l.attempts); n == 0 || l.attempts[n-1].number < b.Attempt {
+			l.finished = time.Time{} // it may have been resumed
 			l.attempts = append(l.attempts, attempt{number: b.Attempt, node: b.Node, devices: len(b.Devices), on: on(b), started: at})
 		}
 	case *event.EpochEnded:
@@ -198,11 +199,11 @@ func (l *life) recorded(until time.Time) (r *sim.Recorded, why string) {
 	case over:
 		r.RunSeconds = math.Max(l.ranSeconds(until), 1e-3)
 	case l.done > 0:
-		r.Epochs = max(l.spec.MaxEpochs, l.done)
+		r.Epochs = max(int(math.Ceil(l.spec.Epochs())), l.done)
 	case l.spec.EstimatedHours > 0:
 		r.RunSeconds = math.Max(l.spec.EstimatedHours*3600, l.ranSeconds(until))
 	default:
-		r.Epochs = l.spec.MaxEpochs
+		r.Epochs = int(math.Ceil(l.spec.Epochs()))
 		return r, "goes on, has ended no epoch and has no estimate: nothing tells how fast it is"
 	}
 	return r, ""

@@ -29,7 +29,7 @@ import (
 // what-if and for simulations. docs/planner.md walks through its phases.
 func Decide(s State, p Policy) train.Plan {
 	d := newDecision(&s, p) // 1. snapshot of the cluster: nodes, devices, gangs, ledger
-	d.queue()               // 2. order, and deferral until energy is cheaper
+	d.queue()               // 2. order, deferral until energy is cheaper, jobs that people hold or have paused
 	d.classify()            // 3. feasibility: labels, links that lose packets
 	d.constrain()           // 4. what each gang holds, least, most, and whether it may move
 	d.separate()            // 5. gangs that must leave co-runners, slow devices or bad links
@@ -61,7 +61,9 @@ func newDecision(s *State, p Policy) *decision {
 	return d
 }
 
-func (d *decision) queue() { d.deferred = queue.Defer(d.Snapshot) }
+func (d *decision) queue() {
+	d.deferred = queue.Defer(d.Snapshot)
+}
 
 func (d *decision) classify() { feasible.Classify(d.Snapshot) }
 

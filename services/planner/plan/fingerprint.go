@@ -35,7 +35,7 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 		e := &s.Exclusions[i]
 		b.words(string(e.Node), string(e.Job), e.Reason.Code)
 		b.value(reflect.ValueOf(e.Devices))
-		b.is(e.Leave)
+		b.is(e.Leave, e.Now)
 	}
 	for _, g := range d.Deferred {
 		b.words(string(g.ID))
@@ -125,9 +125,15 @@ func (b *digest) job(j *Job) {
 // spec adds the parts of the user's request that the planner reads.
 func (b *digest) spec(s *train.Spec) {
 	b.words(s.Tenant, s.Family, string(s.Strategy))
-	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
+	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MaxSteps, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
 	b.add(s.EstimatedHours)
 	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing)
+	if s.TimeLimit > 0 {
+		b.add(s.TimeLimit.Seconds())
+	}
+	if s.Device != "" || s.GPU != "" {
+		b.words(string(s.Device), s.GPU)
+	}
 	for _, of := range [...]any{s.AdaptiveBatch, s.Stop, s.NodeLabels, s.Deadline, s.ParameterServers, s.Energy} {
 		b.value(reflect.ValueOf(of))
 	}

@@ -14,14 +14,14 @@ import (
 // fingerprint has (TestAnswersAreNews).
 var unread = map[string]string{
 	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
-	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "RecentRestarts": "whether it may move counts",
-	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
+	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "Withheld": "likewise", "RecentRestarts": "whether it may move counts",
+	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
-	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Retries": "", "Command": "counts for jobs that share",
+	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
 }
 
 // TestEveryFieldIsNews: whichever field of a state changes, the next decision sees that there is news.
@@ -86,11 +86,12 @@ func fullState() State {
 	s.Now, s.Rates, s.Interference = now, nil, map[string]*curve.Interference{"gpu": curve.NewInterference("", nil)}
 	n, j := &s.Nodes[0], &s.Jobs[0]
 	n.ID, n.Devices[0].ID = "a", "gpu:0"
-	j.SubmittedAt, j.CancelRequested, j.Spec.Deadline = now, false, &now
+	j.SubmittedAt, j.CancelRequested, j.Withheld, j.Spec.Deadline = now, false, nil, &now
+	j.Spec.Device, j.Spec.GPU = "gpu", n.Devices[0].Model
 	j.Slow[0].FoundAt = now
 	j.Planned.Node, j.Planned.Devices, j.Planned.Parts = "a", []train.DeviceID{"gpu:0"}, nil
 	j.Planned.Servers[0].Node = "a"
-	j.Running = nil
+	j.Running, j.Awaits = nil, nil // a job that waits for others takes no part
 	return s
 }
 

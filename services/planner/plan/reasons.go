@@ -23,6 +23,7 @@ const (
 	ReasonLinkDegraded        = feasible.LinkDegraded
 	ReasonNoNode              = feasible.NoNode
 	ReasonDevicesTooFew       = feasible.DevicesTooFew
+	ReasonNoSuchDevice        = feasible.NoSuchDevice
 	ReasonDevicesGone         = explain.DevicesGone
 	ReasonPreemptedByPriority = explain.PreemptedByPriority
 	ReasonPreemptedByShorter  = explain.PreemptedByShorter

@@ -17,7 +17,7 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250] [labels=(tier:fast)]
+//	node id=a devices=4 [kind=gpu] [model=T4] [memory=16] [watts=250] [labels=(tier:fast)]
 //	                                                a node with devices: memory in GiB each, a fifth of
 //	                                                the watts when idle
 //	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
@@ -25,8 +25,8 @@ import (
 //	                                                energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]
-//	                                                a job, submitted one second after the one before
+//	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing
+//	    device=gpu gpu=T4 program=p ...]            a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]
 //	                                                part: of the device's memory, in GiB
 //	planned id=x node=a devices=(cpu:0) [nowhere]   what the last plan gave, if it differs; nowhere: nothing
@@ -43,6 +43,7 @@ import (
 //	restarted id=x times=6                          within the last hour
 //	wants id=x devices=2 [batch_devices=2]          the devices on which its experiment wants it to run, and those for
 //	                                                which its batch size is meant
+//	awaits id=x ok=y                                it starts after another job has succeeded
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	cordon node=a [devices=(gpu:0)] [drain]         an operator keeps jobs off; drain: those there are to leave
 //	unstarted id=x node=a                           its start there failed
@@ -123,8 +124,15 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
 	case "done":
 		s.find(t, d).EpochsDone = count(t, d, "epochs", 0)
+	case "awaits":
+		j := s.find(t, d)
+		j.Awaits = append(j.Awaits, train.Dependency{Job: train.JobID(text(t, d, "ok", "")), On: train.AfterOK})
 	case "cancel":
 		s.find(t, d).CancelRequested = true
+	case "hold":
+		s.find(t, d).Withheld = &train.Reason{Code: "Held", Message: "held by ann", Hint: "`switchyard release` lets it start"}
+	case "release":
+		s.find(t, d).Withheld = nil
 	case "ended":
 		id := s.find(t, d).ID
 		s.state.Jobs = slices.DeleteFunc(s.state.Jobs, func(j Job) bool { return j.ID == id })
@@ -178,7 +186,7 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	n := train.Node{ID: train.NodeID(text(t, d, "id", "")), Cores: count(t, d, "cores", 0), Labels: labels(d)}
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
-			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
+			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Model: text(t, d, "model", ""), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
 			BusyWatts: float64(count(t, d, "watts", 0)), IdleWatts: float64(count(t, d, "watts", 0)) / 5,
 		})
 	}
@@ -227,13 +235,14 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 		Spec: train.Spec{
 			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
-			AllowSharing: d.HasArg("sharing"), ScriptPath: text(t, d, "program", ""), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
+			AllowSharing: d.HasArg("sharing"), ScriptPath: text(t, d, "program", ""), Device: train.DeviceKind(text(t, d, "device", "")), GPU: text(t, d, "gpu", ""), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
 		},
 	}
 	if d.HasArg("servers") {
 		j.Spec.Strategy = train.StrategyParameterServer
 		j.Spec.ParameterServers = &train.ServersSpec{Max: count(t, d, "servers", 0), Cores: count(t, d, "cores", 1), Async: d.HasArg("async")}
 	}
+	j.Spec.TimeLimit = unit.Duration(count(t, d, "limit", 0)) * unit.Duration(time.Second)
 	if until := count(t, d, "deadline", 0); until > 0 {
 		at := s.state.Now.Add(time.Duration(until) * time.Second)
 		j.Spec.Deadline = &at
@@ -286,7 +295,7 @@ func (s *story) cordon(t *testing.T, d *datadriven.TestData) {
 	h := holding(t, d)
 	orders := train.Eligibility{Orders: map[train.DeviceID]train.NodeOrder{}}
 	for _, device := range append(h.Devices, train.DeviceID(train.WholeNode))[:max(len(h.Devices), 1)] {
-		orders.Orders[device] = train.NodeOrder{Drain: d.HasArg("drain"), By: "ops", Why: "kernel upgrade"}
+		orders.Orders[device] = train.NodeOrder{Drain: d.HasArg("drain"), Now: d.HasArg("now"), By: "ops", Why: "kernel upgrade"}
 	}
 	n := train.Node{ID: h.Node}
 	s.state.Exclusions = append(s.state.Exclusions, n.Exclusions(train.NodeCondition{}, orders)...)

@@ -111,7 +111,7 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool) []state.J
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
 		paused := !a.Live() && r.Settings[string(j.ID)].Pauses(j.EpochsDone)
-		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
+		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Ends(j) {
 			continue
 		}
 		job := r.job(j, now)
@@ -129,19 +129,30 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	key := string(j.ID)
 	wish := r.Settings[key]
 	job := state.Job{
-		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
+		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.QueuedAt(), Awaits: j.Awaits(), EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
 		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]),
 		BatchDevices: wish.BatchDevices,
 	}
+	a := r.Attempts[key]
+	report := r.Reports[ReportKey(a)]
+	if j.OwnBatch > 0 {
+		job.Spec = j.Spec.WithOwnBatch(j.OwnBatch)
+	}
+	job.Spec = job.Spec.Sized(report.Steps, a.DeviceCount())
+	if done, known := j.Done(job.Spec, a, report, now); known {
+		job.Done = done
+	}
 	if m, ok := r.Models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers
 	}
-	a, ok := r.Attempts[key]
-	if !ok || !a.Live() {
+	if !a.Live() {
+		if why := j.Withheld(); why.Code != "" {
+			job.Withheld = &why
+		}
 		return job
 	}
-	report := r.Reports[ReportKey(a)]
+	job.CancelRequested = job.CancelRequested || j.Leaves(a) && (report.Askable() || j.Wanted.Force)
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},

@@ -37,11 +37,32 @@ func (w *world) records() records.Records {
 func (w *world) active() iter.Seq[train.Job] {
 	return func(yield func(train.Job) bool) {
 		for _, j := range w.jobs {
-			if j.Seconds <= w.now && !j.done && !yield(j.record(w.now)) {
+			if j.Seconds > w.now || j.done {
+				continue
+			}
+			r := j.record(w.now)
+			if r.Ended, r.ReadyAt = w.endedFor(j); !yield(r) {
 				return
 			}
 		}
 	}
+}
+
+// endedFor returns which of the jobs that a job waits for have ended, and when the last one had. All that end here
+// succeed, and jobs that are not simulated have ended before.
+func (w *world) endedFor(j *job) (map[train.JobID]train.State, time.Time) {
+	ended, last := map[train.JobID]train.State{}, time.Time{}
+	for _, d := range j.spec.Dependencies() {
+		other := w.byID[d.Job]
+		if other != nil && !other.done {
+			continue
+		}
+		ended[d.Job] = train.StateSucceeded
+		if other != nil && at(other.completion).After(last) {
+			last = at(other.completion)
+		}
+	}
+	return ended, last
 }
 
 // admit has the profiler follow a job, which may borrow from those of its family.

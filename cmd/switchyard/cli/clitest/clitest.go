@@ -77,6 +77,11 @@ func NewWithoutBus() *Terminal {
 	return &Terminal{Console: &console.Console{Output: "table", Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err}, out: &out, Err: &err}
 }
 
+// Reader reads the bus at a moment.
+func (s *Terminal) Reader(now time.Time) console.Reader {
+	return console.OnBus(s.Bus, func() time.Time { return now })
+}
+
 // Run runs a whole command line and gives its exit code and what it printed.
 func (s *Terminal) Run(args ...string) (code int, out, err string) {
 	return Execute(s.commands, "", append([]string{"--nats", s.Nats}, args...)...)

@@ -1,4 +1,4 @@
-// Package cluster holds the commands that show the whole installation: events and top.
+// Package cluster holds the commands about the whole installation: events, nodes, top and version.
 package cluster
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// Commands returns top, events and node.
+// Commands returns top, events, node and version.
 func Commands() []console.Command {
-	return []console.Command{topCommand, eventsCommand, nodeCommand}
+	return []console.Command{topCommand, eventsCommand, nodeCommand, versionCommand}
 }
 
 func eventsCommand(a *console.Console) *cobra.Command {

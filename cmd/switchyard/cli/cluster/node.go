@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func nodeCommand(a *console.Console) *cobra.Command {
@@ -34,17 +35,17 @@ func nodeCommand(a *console.Console) *cobra.Command {
 		{
 			verb: "cordon", fact: event.FactCordonRequested, done: "takes no more jobs",
 			short: "Give no more jobs to nodes; those there stay until they end",
-			body:  func(r event.NodeRequest) any { return event.CordonRequested{NodeRequest: r} },
+			body:  func(r event.NodeRequest, _ bool) any { return event.CordonRequested{NodeRequest: r} },
 		},
 		{
 			verb: "drain", fact: event.FactDrainRequested, done: "takes no more jobs, and those there leave at their next save",
-			short: "Give no more jobs to nodes; those there leave at their next save",
-			body:  func(r event.NodeRequest) any { return event.DrainRequested{NodeRequest: r} },
+			short: "Give no more jobs to nodes; those there leave at their next save, not before their first",
+			body:  func(r event.NodeRequest, now bool) any { return event.DrainRequested{NodeRequest: r, Now: now} },
 		},
 		{
 			verb: "resume", fact: event.FactResumeRequested, done: "takes jobs again",
 			short: "Give jobs to nodes again",
-			body:  func(r event.NodeRequest) any { return event.ResumeRequested{NodeRequest: r} },
+			body:  func(r event.NodeRequest, _ bool) any { return event.ResumeRequested{NodeRequest: r} },
 		},
 	} {
 		cmd.AddCommand(o.command(a))
@@ -55,13 +56,14 @@ func nodeCommand(a *console.Console) *cobra.Command {
 // order is one verb of an operator about nodes.
 type order struct {
 	verb, fact, short, done string
-	body                    func(event.NodeRequest) any
+	body                    func(r event.NodeRequest, now bool) any
 }
 
 // orderFlags are the flags of an order.
 type orderFlags struct {
 	devices []string
 	reason  string
+	now     bool
 }
 
 // orderTimeout bounds the wait for the planner.
@@ -85,6 +87,9 @@ Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner
 	cmd.Flags().StringSliceVar(&f.devices, "device", nil, "only this device of each node (repeatable)")
 	if o.fact != event.FactResumeRequested {
 		cmd.Flags().StringVar(&f.reason, "reason", "", "reason, shown wherever a job waits for it")
+	}
+	if o.fact == event.FactDrainRequested {
+		cmd.Flags().BoolVar(&f.now, "now", false, "do not wait for first checkpoints: jobs that have saved nothing begin again elsewhere")
 	}
 	return cmd
 }
@@ -111,7 +116,7 @@ func (o order) give(ctx context.Context, a *console.Console, b *bus.Bus, names [
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	for _, n := range nodes {
-		if err := o.giveOne(ctx, b, kv, n.ID, r); err != nil {
+		if err := o.giveOne(ctx, b, kv, n.ID, o.body(r, f.now)); err != nil {
 			return err
 		}
 		if a.Output != "json" {
@@ -137,12 +142,12 @@ func orderedWords(n train.NodeID, devices []train.DeviceID) string {
 	return fmt.Sprintf("%s of node %s", train.JoinDevices(devices), n)
 }
 
-func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibility], n train.NodeID, r event.NodeRequest) error {
+func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibility], n train.NodeID, body any) error {
 	before, err := eligibility(ctx, kv, n)
 	if err != nil {
 		return err
 	}
-	if err := b.Publish(ctx, event.NodeRequestFact(n, o.fact, time.Now().UTC(), o.body(r))); err != nil {
+	if err := b.Publish(ctx, event.NodeRequestFact(n, o.fact, time.Now().UTC(), body)); err != nil {
 		return err
 	}
 	followed, stop := context.WithCancel(ctx)
@@ -161,7 +166,7 @@ func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibi
 		return err
 	}
 	return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the planner running?",
-		"the planner has not followed the order about %s in %s", orderedWords(n, r.Devices), orderTimeout)
+		"the planner has not followed the order about node %s in %s", n, orderTimeout)
 }
 
 // eligibility reads the orders about a node; there may be none.
@@ -235,11 +240,47 @@ type nodeRow struct {
 	ID      train.NodeID `json:"id"`
 	State   string       `json:"state"`
 	Devices int          `json:"devices"`
+	// Kinds are the kinds of the devices.
+	Kinds []deviceKind `json:"kinds"`
 	// Busy counts the devices that jobs have, Jobs are those jobs.
 	Busy        int               `json:"busy"`
 	Jobs        []train.JobID     `json:"jobs"`
 	SeenSeconds float64           `json:"seen_seconds_ago"`
 	Exclusions  []train.Exclusion `json:"exclusions"`
+}
+
+// deviceKind is devices of a node that are alike.
+type deviceKind struct {
+	Kind   train.DeviceKind `json:"kind"`
+	Model  string           `json:"model,omitempty"`
+	Memory unit.Bytes       `json:"memory_bytes,omitempty"`
+	Count  int              `json:"count"`
+}
+
+// kindsOf counts the devices of each kind, in the order of the devices.
+func kindsOf(devices []train.Device) []deviceKind {
+	kinds := []deviceKind{}
+	for _, d := range devices {
+		is := deviceKind{Kind: d.ID.Kind(), Model: d.Model, Memory: d.Memory}
+		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.Kind == is.Kind && k.Model == is.Model && k.Memory == is.Memory })
+		if at < 0 {
+			at, kinds = len(kinds), append(kinds, is)
+		}
+		kinds[at].Count++
+	}
+	return kinds
+}
+
+// words names a kind with its memory, and with its number if it is not the only one.
+func (k deviceKind) words(alone bool) string {
+	words := cmp.Or(k.Model, string(k.Kind))
+	if k.Memory > 0 {
+		words += " " + k.Memory.Exact()
+	}
+	if !alone {
+		words = fmt.Sprintf("%d %s", k.Count, words)
+	}
+	return render.EscapeText(words)
 }
 
 // nodeRows reads the nodes in the order of their ids.
@@ -270,7 +311,7 @@ func nodeRows(ctx context.Context, b *bus.Bus, now time.Time) ([]nodeRow, error)
 
 func newNodeRow(n train.Node, exclusions []train.Exclusion, attempts []train.Attempt, now time.Time) nodeRow {
 	seen := max(now.Sub(n.SeenAt), 0)
-	r := nodeRow{ID: n.ID, Devices: len(n.Devices), Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: append([]train.Exclusion{}, exclusions...)}
+	r := nodeRow{ID: n.ID, Devices: len(n.Devices), Kinds: kindsOf(n.Devices), Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: append([]train.Exclusion{}, exclusions...)}
 	used := map[train.DeviceID]bool{}
 	for _, attempt := range attempts {
 		if on := attempt.DevicesOn(n.ID); attempt.Live() && len(on) > 0 {
@@ -319,9 +360,13 @@ func printNodes(a *console.Console, rows []nodeRow) error {
 		fmt.Fprintln(a.Stderr, "no nodes: start `switchyard up` or a node agent")
 		return nil
 	}
-	err := a.Table("NODE\tSTATE\tDEVICES\tBUSY\tJOBS\tSEEN", func(w io.Writer) {
+	err := a.Table("NODE\tSTATE\tDEVICES\tKIND\tBUSY\tJOBS\tSEEN", func(w io.Writer) {
 		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s ago\n", r.ID, r.State, r.Devices, r.Busy, len(r.Jobs), render.Duration(r.SeenSeconds))
+			var kinds []string
+			for _, k := range r.Kinds {
+				kinds = append(kinds, k.words(len(r.Kinds) == 1))
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%s ago\n", r.ID, r.State, r.Devices, render.Dash(strings.Join(kinds, ", ")), r.Busy, len(r.Jobs), render.Duration(r.SeenSeconds))
 		}
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func TestNodes(t *testing.T) {
 	}{
 		{[]string{"node", "cordon", "gpu1", "--reason", "kernel upgrade"}, exit.OK, []string{"node gpu1 takes no more jobs\n"}},
 		{[]string{"node", "list"}, exit.OK, []string{
-			"gpu1  cordoned  4        2     1", "node gpu1 is cordoned by ops: kernel upgrade (`switchyard node resume gpu1` ends that)", "node cpu1 is cordoned in Kubernetes",
+			"gpu1  cordoned  4        NVIDIA H200  2     1", "node gpu1 is cordoned by ops: kernel upgrade (`switchyard node resume gpu1` ends that)", "node cpu1 is cordoned in Kubernetes",
 		}},
 		{[]string{"node", "drain", "gpu1", "--device", "gpu:3"}, exit.OK, []string{"gpu:3 of node gpu1 takes no more jobs, and those there leave at their next save\n"}},
 		{[]string{"node", "list"}, exit.OK, []string{"gpu1  ready but 1", "gpu:3 of node gpu1 is being drained by ops (`switchyard node resume gpu1 --device gpu:3` ends that)"}},
@@ -146,8 +146,8 @@ func TestAnOrderThatNobodyFollows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	<-ctx.Done()
-	o := order{fact: event.FactDrainRequested, body: func(r event.NodeRequest) any { return event.DrainRequested{NodeRequest: r} }}
-	if err := o.giveOne(ctx, s.Bus, kv, "gpu1", event.NodeRequest{}); err == nil {
+	o := order{fact: event.FactDrainRequested}
+	if err := o.giveOne(ctx, s.Bus, kv, "gpu1", event.DrainRequested{}); err == nil {
 		t.Error("an order that nobody follows is taken for followed")
 	}
 }

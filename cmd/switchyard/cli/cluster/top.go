@@ -26,7 +26,7 @@ func topCommand(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show the nodes, their devices and the jobs on them",
-		Long: `Shows each node with its last measured power, and each device with its jobs. ETA is the predicted time to a job's end, JOB-POWER the mean power of a job over its time so far.
+		Long: `Shows each node with its last known power, and each device with its jobs. ETA is the predicted time to a job's end, JOB-POWER the mean power of a job over its time so far.
 A figure with ~ is modelled, not measured.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -185,6 +185,12 @@ func (f compatFlags) spec(name string, given func(flag string) bool) (train.Spec
 	if s.DisableSharing, err = truth("disable_gpu_sharing", f.noSharing); err != nil {
 		return s, err
 	}
+	// Jobs find the datasets folder of their user's home at /data.
+	if home, found := os.LookupEnv("HOME"); found && isFolder(filepath.Join(home, "datasets")) {
+		s.DatasetsDir = filepath.Join(home, "datasets")
+	}
+	// Without an estimate nobody knows how much of a GPU to set aside.
+	s.AllowSharing = !s.DisableSharing && s.EstimatedMemoryMiB > 0
 	for _, folder := range []struct {
 		given string
 		set   *string
@@ -202,6 +208,11 @@ func (f compatFlags) spec(name string, given func(flag string) bool) (train.Spec
 		}
 	}
 	return s, nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // truth reads a boolean in any usual spelling.

@@ -95,9 +95,15 @@ func TestRunScheduler(t *testing.T) {
 		}
 	})
 	t.Run("single GPU", func(t *testing.T) {
-		code, _, stderr := s.Run(append([]string{"compat", "run-scheduler", "--is_single_gpu=True", "--custom_dir", "rel", "x"}, required...)...)
+		home := t.TempDir()
+		t.Setenv("HOME", home)
+		if err := os.Mkdir(filepath.Join(home, "datasets"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := s.Run(append([]string{"compat", "run-scheduler", "--is_single_gpu=True", "--disable_gpu_sharing", "False", "--estimated_memory", "4096", "--custom_dir", "rel", "x"}, required...)...)
 		here, err := filepath.Abs("rel")
-		if spec := <-specs; code != exit.OK || err != nil || !spec.SingleDevice || spec.MaxDevices != 0 || spec.Strategy != "" || spec.CustomDir != here {
+		if spec := <-specs; code != exit.OK || err != nil || !spec.SingleDevice || spec.MaxDevices != 0 || spec.Strategy != "" || spec.CustomDir != here ||
+			!spec.AllowSharing || spec.DatasetsDir != filepath.Join(home, "datasets") {
 			t.Errorf("exit %d, %q, %+v, %v", code, stderr, spec, err)
 		}
 	})

@@ -46,11 +46,20 @@ func compatStateCommand(a *console.Console) *cobra.Command {
 }
 
 func compatState(ctx context.Context, a *console.Console, b *bus.Bus, o stateOptions, now time.Time) error {
-	all, err := console.ListBucket(ctx, b, contract.Jobs)
+	known, err := console.ListBucket(ctx, b, contract.Jobs)
 	if err != nil {
 		return err
 	}
-	shown, left := jobs.PsOptions{AllUsers: o.allUsers, Newest: o.newest}.Choose(all, console.CurrentUser())
+	options := jobs.PsOptions{AllUsers: o.allUsers, Newest: o.newest}
+	q, err := options.Query()
+	if err != nil {
+		return err
+	}
+	all := make([]*train.Job, len(known))
+	for i := range known {
+		all[i] = &known[i]
+	}
+	shown, left := q.Choose(all)
 	if left.Older > 0 {
 		fmt.Fprintf(a.Stderr, "%s not shown (--nlast %d shows all)\n", render.Plural(left.Older, "older job"), len(shown)+left.Older)
 	}
@@ -58,9 +67,6 @@ func compatState(ctx context.Context, a *console.Console, b *bus.Bus, o stateOpt
 		fmt.Fprintf(a.Stderr, "no job of yours; %s of other users (--all_users shows them)\n", render.Plural(left.Others, "job"))
 	}
 	if a.Output == "json" {
-		if shown == nil {
-			shown = []train.Job{}
-		}
 		return a.PrintJSON(shown)
 	}
 	header := []string{"JOBID", "JOB_NAME", "USER", "STATUS", "EPOCHS", "GPUS", "SUBMITTED"}
@@ -76,7 +82,7 @@ func compatState(ctx context.Context, a *console.Console, b *bus.Bus, o stateOpt
 }
 
 // stateCells are the columns of one job.
-func stateCells(j train.Job, extended bool, now time.Time) []string {
+func stateCells(j *train.Job, extended bool, now time.Time) []string {
 	const width = 60
 	s := j.Spec
 	cells := []string{

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // WithBus runs f on a connection of its own.
@@ -105,7 +106,7 @@ func LastIfThere[T any](ctx context.Context, b *bus.Bus, stream string, subject 
 // LastPlan returns the newest plan. It is empty before the first decision, and if the newest message on the subject
 // is no plan.
 func LastPlan(ctx context.Context, b *bus.Bus) (train.Plan, error) {
-	m, err := b.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	m, err := b.Last(ctx, event.StreamPlans, event.PlanSubject())
 	if errors.Is(err, bus.ErrNotFound) {
 		return train.Plan{}, nil
 	}
@@ -144,10 +145,7 @@ func FindJob(ctx context.Context, b *bus.Bus, ref string, unknown int) (train.Jo
 	if notID == nil {
 		body, found, err := LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
 		if err == nil && found {
-			return train.Job{
-				ID: id, Spec: body.Spec, State: train.StateSubmitted, Reason: "Submitted",
-				Message: "the submission is stored; admission has not read it yet", Hint: "is the admission service running?",
-			}, nil
+			return view.Unread(id, body.Spec), nil
 		}
 	}
 	fix := "`switchyard ps -A` lists the jobs"

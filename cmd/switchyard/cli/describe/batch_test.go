@@ -7,6 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // TestDescribeShowsTheBatchOfEachEpoch: with a noise scale of 64 samples, steps four times as large as 64 make
@@ -18,7 +19,7 @@ func TestDescribeShowsTheBatchOfEachEpoch(t *testing.T) {
 	}
 	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{BatchSize: 64, GlobalBatchSize: 64}}}
 	for _, e := range epochs {
-		d.Batches = append(d.Batches, batchOf(e, 64))
+		d.Batches = append(d.Batches, view.BatchOf(e, 64))
 	}
 	text := strings.Join(strings.Fields(describeText(d, clitest.Noon)), " ")
 	if want := "EPOCH DEVICES STEP PASSES EFFICIENCY 1 1 64 1 x 64 - 2 3 256 2 x 43 40 %"; !strings.Contains(text, want) {
@@ -36,9 +37,9 @@ func TestDescribeSaysWhyABatchWasChosen(t *testing.T) {
 			{Batch: train.Batch{LocalBatch: 76}, GlobalBatch: 76, StepSeconds: 3.5, Efficiency: 0.95, Goodput: 10.26, Chosen: true},
 		}},
 	}
-	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: spec}, Plan: &planView{Generation: 7, Policy: "switchyard", Allocation: &a}}
+	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: spec}, Plan: &view.Plan{Generation: 7, Policy: "switchyard", Allocation: &a}}
 	text := strings.Join(strings.Fields(describeText(d, clitest.Noon)), " ")
-	want := "batch steps of 76 in plan 7: MostProgress - predicted to make the most STEP PASSES TIME EFFICIENCY PROGRESS/S 64 1 x 64 2.5 s 100 % 10 76 1 x 76 3.5 s 95 % 10.3 chosen"
+	want := "batch steps of 76 in plan 7: predicted to make the most [MostProgress] STEP PASSES TIME EFFICIENCY PROGRESS/S 64 1 x 64 2.5 s 100 % 10 76 1 x 76 3.5 s 95 % 10.3 chosen"
 	if !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func TestDescribe(t *testing.T) {
@@ -20,7 +21,7 @@ func TestDescribe(t *testing.T) {
 	s.Fill(t)
 	for _, id := range []string{"resnet-4f2a", "bert-91bc", "mnist-77de", "vgg-0c", "huge"} {
 		t.Run(id, func(t *testing.T) {
-			if err := describe(t.Context(), s.Console, s.Bus, id, clitest.Noon); err != nil {
+			if err := describe(t.Context(), s.Console, s.Reader(clitest.Noon), id, clitest.Noon); err != nil {
 				t.Fatal(err)
 			}
 			out, _ := s.Printed()
@@ -36,7 +37,7 @@ func TestDescribe(t *testing.T) {
 		})
 	}
 	s.Output = "json"
-	if err := describe(t.Context(), s.Console, s.Bus, "resnet-4f2a", clitest.Noon); err != nil {
+	if err := describe(t.Context(), s.Console, s.Reader(clitest.Noon), "resnet-4f2a", clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := s.Printed()
@@ -62,7 +63,7 @@ func TestDescribeSaysWhatHoldsAJobToItsPart(t *testing.T) {
 		train.EnforcedByAdvice: "memory      advisory: the job knows its part", train.EnforcedByMPS: "memory      mps: the driver", train.EnforcedByMIG: "memory      mig: an instance",
 		"": "memory      none: nothing", train.NotEnforced: "memory      none: nothing",
 	} {
-		a := attemptView{Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Enforcement: level}
+		a := view.Attempt{Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Enforcement: level}
 		if text := describeText(description{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, clitest.Noon); !strings.Contains(text, words) {
 			t.Errorf("%s: want %q in\n%s", level, words, text)
 		}
@@ -81,7 +82,7 @@ func TestDescribeOfAlmostNothing(t *testing.T) {
 	}
 	waiting := train.Job{ID: "x", State: train.StateRecovering, Attempt: 1, RunSeconds: 3, SubmittedAt: clitest.Ago(time.Minute)}
 	text = describeText(description{
-		Job: waiting, RunSeconds: 3, Attempt: &attemptView{Number: 1, Phase: train.PhaseExited, Node: "a", NotBefore: clitest.Noon.Add(4 * time.Second)}, Report: &train.AttemptReport{},
+		Job: waiting, RunSeconds: 3, Attempt: &view.Attempt{Number: 1, Phase: train.PhaseExited, Node: "a", NotBefore: clitest.Noon.Add(4 * time.Second)}, Report: &train.AttemptReport{},
 		Model: &train.Model{}, Account: &train.Account{},
 	}, clitest.Noon)
 	if !strings.Contains(text, "the next one in 4.0s") || !strings.Contains(text, "keeps its devices until it ends") {
@@ -94,13 +95,13 @@ func TestDescribeHoldsThePredictionAgainstTheDeadline(t *testing.T) {
 	running := train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{Deadline: new(clitest.Noon.Add(time.Hour))}}
 	ended := running
 	ended.State, ended.FinishedAt = train.StateSucceeded, clitest.Noon.Add(90*time.Minute)
-	in := func(d time.Duration) *planView {
+	in := func(d time.Duration) *view.Plan {
 		at := clitest.Noon.Add(d)
-		return &planView{Predicted: train.Predicted{Finish: &train.Moment{Expected: at, Low: at, High: at}}}
+		return &view.Plan{Predicted: train.Predicted{Finish: &train.Moment{Expected: at, Low: at, High: at}}}
 	}
 	for _, c := range []struct {
 		job  train.Job
-		plan *planView
+		plan *view.Plan
 		want string
 	}{
 		{running, in(50 * time.Minute), "predicted to be 10m00s before it"},
@@ -128,8 +129,8 @@ func TestDescribeTellsWhatEnergyBought(t *testing.T) {
 	}}
 	text := describeText(description{Job: job, Account: &account, Course: &course}, clitest.Noon)
 	for _, want := range []string{
-		"cpu 100.0 J, gpu 700.0 J (measured 90 % of the time)", "100.0 J for devices", "50.0 J split without", "30.0 J of lost work (failed)", "200.0 J\n", "0.04 J\n",
-		"2000.0 J in total", "600.0 J to 1.2, the lowest so far, in epoch 3", "400.0 J to 0.7, the highest so far, in epoch 2",
+		"cpu 100 J, gpu 700 J (known for 90 % of the time)", "100 J for devices", "50.0 J split without", "30.0 J of work that was lost (failed)", "200 J\n", "40.0 mJ\n",
+		"2000 J in total", "600 J to 1.2, the lowest so far, in epoch 3", "400 J to 0.7, the highest so far, in epoch 2",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -154,7 +155,7 @@ func TestDescribeNamesCoRunners(t *testing.T) {
 	clitest.Publish(t, s.Bus, event.Fact{Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: "plan/1", Body: event.PlanDecided{Plan: p}})
 	told := func(want string) {
 		t.Helper()
-		if err := describe(t.Context(), s.Console, s.Bus, "one", clitest.Noon); err != nil {
+		if err := describe(t.Context(), s.Console, s.Reader(clitest.Noon), "one", clitest.Noon); err != nil {
 			t.Fatal(err)
 		}
 		if out, _ := s.Printed(); !strings.Contains(out, want) {

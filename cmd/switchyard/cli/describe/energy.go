@@ -33,7 +33,7 @@ func (p *page) energy(d description) {
 		p.field("  per epoch", "%s", account.PerEpoch())
 	}
 	if account.Samples > 0 {
-		p.field("  per sample", "%.3g J", account.JoulesPerSample())
+		p.field("  per sample", "%s", unit.Joules(account.JoulesPerSample()))
 	}
 	if left := d.Job.Spec.MaxEpochs - account.Epochs; !account.Final && account.Epochs > 0 && left > 0 {
 		p.field("  expected", "%s in total, if it runs all epochs", account.Energy+account.PerEpoch()*unit.Energy(left))
@@ -48,7 +48,7 @@ func (p *page) energyParts(account *train.Account) {
 	for _, component := range slices.Sorted(maps.Keys(account.Components)) {
 		part := fmt.Sprintf("%s %s", render.EscapeText(component), account.Components[component])
 		if m, known := account.Metering[component]; known && m.ExpectedSeconds > 0 && m.Coverage() < fullCoverage {
-			part += fmt.Sprintf(" (measured %.0f %% of the time)", 100*m.Coverage())
+			part += fmt.Sprintf(" (known for %.0f %% of the time)", 100*m.Coverage())
 		}
 		parts = append(parts, part)
 	}
@@ -62,7 +62,7 @@ func (p *page) energyParts(account *train.Account) {
 		p.field("  estimated", "%s split without samples of the jobs' use", account.Estimated)
 	}
 	for _, cause := range slices.Sorted(maps.Keys(account.Waste)) {
-		p.field("  wasted", "%s of lost work (%s)", account.Waste[cause], render.EscapeText(string(cause)))
+		p.field("  wasted", "%s of work that was lost (%s)", account.Waste[cause], render.EscapeText(string(cause)))
 	}
 }
 

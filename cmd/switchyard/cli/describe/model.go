@@ -15,10 +15,9 @@ func (p *page) model(d description) {
 	}
 	p.section(fmt.Sprintf("learned from %s and %.0f steps", render.Plural(m.EpochsSeen, "epoch"), m.StepsSeen))
 	if c := m.Convergence; c != nil {
-		p.field("  loss", "%.4g * (1/(%.4g*epoch + %.4g) + %.4g), from %s, residual %.1f %%", c.Scale, c.B0, c.B1, c.B2, render.Plural(c.Points, "point"), 100*c.RMSE)
-		if last := d.Job.Spec.MaxEpochs; last > 0 {
-			p.field("", "predicts %.4g after epoch %d", c.Loss(float64(last)), last)
-		}
+		last := max(d.Job.Spec.MaxEpochs, m.EpochsSeen)
+		p.field("  loss", "%.3g expected after epoch %d, %.3g if it trained for ever (by a curve through %s, off by %.1f %%)",
+			c.Loss(float64(last)), last, c.Scale*c.B2, render.Plural(c.Points, "epoch"), 100*c.RMSE)
 		if rule := d.Job.Spec.StopRule(); rule.MinDecrease > 0 {
 			left := m.EpochsLeft(0, rule)
 			p.field("", "ends when it falls by less than %.3g in each of %d epochs: predicted after epoch %.0f (%.0f to %.0f)",
@@ -54,7 +53,20 @@ func (p *page) speed(m train.Model) {
 	if !m.Speed.Known() {
 		return
 	}
-	p.field("  speed", "%s, fitted within %.1f %%", m.Speed.Kind, 100*m.Speed.FitError)
+	if len(m.Speed.Measured) == 1 && m.Speed.Measured[0].Error == 0 {
+		one := m.Speed.Measured[0]
+		p.field("  step", "%s on %s, mean of %.0f steps", render.StepTime(one.StepSeconds), render.Plural(one.Workers, "device"), one.Weight)
+	} else {
+		p.speeds(m)
+	}
+}
+
+// noGuess is the error above which a prediction for more devices is not shown.
+const noGuess = 0.5
+
+// speeds compares several configurations with the curve through them.
+func (p *page) speeds(m train.Model) {
+	p.field("  step", "the curve through these is off by %.1f %%", 100*m.Speed.FitError)
 	var lines []string
 	widest := train.Config{}
 	for _, s := range m.Speed.Measured {
@@ -69,8 +81,8 @@ func (p *page) speed(m train.Model) {
 		}
 	}
 	p.rows("WORKERS\tSERVERS\tNODES\tBATCH\tSTEP\tFITTED\tSTEPS", lines)
-	if widest.Workers > 0 && m.Speed.Kind == train.SpeedAllReduce {
-		widest.Workers *= 2
-		p.field("", "%d workers are predicted to take %s per step, +-%.0f %%", widest.Workers, render.StepTime(m.Speed.StepSeconds(widest)), 100*m.Speed.RelativeError(widest))
+	widest.Workers *= 2
+	if off := m.Speed.RelativeError(widest); widest.Workers > 0 && m.Speed.Kind == train.SpeedAllReduce && off < noGuess {
+		p.field("", "%d devices are predicted to take %s per step, +-%.0f %%", widest.Workers, render.StepTime(m.Speed.StepSeconds(widest)), 100*off)
 	}
 }

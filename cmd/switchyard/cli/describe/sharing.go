@@ -1,18 +1,15 @@
 package describe
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/share"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // companyView lists the co-runners of a job, and its rate on the device where it is slowest: the part of its speed
@@ -27,34 +24,21 @@ type companyView struct {
 }
 
 // viewCompany returns nil for a job that has its devices alone.
-func viewCompany(ctx context.Context, b *bus.Bus, plan train.Plan, job train.Job) (*companyView, error) {
-	mine, found := plan.Find(job.ID)
-	if !found || mine.Memory == 0 || job.State.Terminal() {
-		return nil, nil //nolint:nilnil // nobody is beside it: that is no error
+func viewCompany(d view.Detail) *companyView {
+	if len(d.Beside) == 0 || d.Plan == nil || d.Plan.Allocation == nil {
+		return nil
 	}
-	view := &companyView{}
-	tenants := []share.Tenant{tenantOn(job, mine, mine)}
-	for _, a := range plan.Allocations {
-		if a.Job == job.ID || a.Node != mine.Node || a.Memory == 0 || !slices.ContainsFunc(a.Devices, func(d train.DeviceID) bool { return slices.Contains(mine.Devices, d) }) {
-			continue
-		}
-		other, known, err := console.GetIfThere(ctx, b, contract.Jobs, string(a.Job))
-		if err != nil {
-			return nil, err
-		}
-		if known {
-			view.Beside, tenants = append(view.Beside, a.Job), append(tenants, tenantOn(other, a, mine))
-		}
+	mine := *d.Plan.Allocation
+	v, tenants := &companyView{}, []share.Tenant{tenantOn(d.Job, mine, mine)}
+	for _, other := range d.Beside {
+		v.Beside, tenants = append(v.Beside, other.Job.ID), append(tenants, tenantOn(other.Job, other.Allocation, mine))
 	}
-	if len(view.Beside) == 0 {
-		return nil, nil //nolint:nilnil // as above
+	known := curve.NewInterference("", nil)
+	if d.Met != nil && d.Met.Known != nil {
+		known = d.Met.Known
 	}
-	known, err := interferenceOf(ctx, b, mine)
-	if err != nil {
-		return nil, err
-	}
-	view.rate(known, tenants)
-	return view, nil
+	v.rate(known, tenants)
+	return v
 }
 
 // rate fills in the rates of the first tenant on the device where it is slowest.
@@ -81,24 +65,6 @@ func tenantOn(job train.Job, has, of train.Allocation) share.Tenant {
 		}
 	}
 	return t
-}
-
-// interferenceOf reads the interference model of the device of an allocation.
-func interferenceOf(ctx context.Context, b *bus.Bus, a train.Allocation) (*curve.Interference, error) {
-	node, _, err := console.GetIfThere(ctx, b, contract.Nodes, string(a.Node))
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return slices.Contains(a.Devices, d.ID) })
-	if i < 0 {
-		return curve.NewInterference("", nil), nil
-	}
-	d := &node.Devices[i]
-	met, found, err := console.GetIfThere(ctx, b, contract.Interference, curve.InterferenceKey(d))
-	if err != nil || !found || met.Known == nil {
-		return curve.NewInterference(d.Driver, nil), err
-	}
-	return met.Known, nil
 }
 
 func (p *page) company(d description) {

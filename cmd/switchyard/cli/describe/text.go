@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // page builds the text: labelled lines, then tables. Callers escape text that comes from users.
@@ -47,7 +48,7 @@ func describeText(d description, now time.Time) string {
 	fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	if d.Silent != nil {
-		p.field("Why:", "%s - %s", d.Silent.Code, render.EscapeText(d.Silent.String()))
+		p.field("Why:", "%s", because(*d.Silent))
 	}
 	p.plan(d, now)
 	p.batchChoice(d)
@@ -94,12 +95,15 @@ func (p *page) standing(j train.Job, now time.Time) {
 	if j.CancelRequested && !j.State.Terminal() {
 		p.field("", "its cancellation was requested")
 	}
+	if why := j.Withheld(); why.Code != "" && !j.State.Terminal() {
+		p.field("wanted", "%s, %s ago", render.EscapeText(why.Message), render.Duration(now.Sub(j.Wanted.At).Seconds()))
+	}
 	for i, r := range j.Blockers {
 		label := "  also"
 		if i == 0 {
 			label = "Why:"
 		}
-		p.field(label, "%s - %s", render.Dash(render.EscapeText(r.Code)), render.EscapeText(r.String()))
+		p.field(label, "%s", because(r))
 	}
 }
 
@@ -111,7 +115,7 @@ func (p *page) plan(d description, now time.Time) {
 	if a := d.Plan.Allocation; a != nil {
 		p.field("plan", "%s, %s", spread(a.Places(), "on"), by)
 		if a.Reason.Code != "" {
-			p.field("", "%s - %s", render.EscapeText(a.Reason.Code), render.EscapeText(a.Reason.String()))
+			p.field("", "%s", because(a.Reason))
 		}
 	}
 	if w := d.Plan.Waiting; w != nil {
@@ -138,16 +142,12 @@ func (p *page) times(j train.Job, now time.Time) {
 // course prints the progress of the job, and what happened on the way.
 func (p *page) course(d description, now time.Time) {
 	j := d.Job
-	if j.Spec.MaxEpochs > 0 {
-		const width = 20
-		p.field("progress", "%s %d of %d epochs", render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, width), j.EpochsDone, j.Spec.MaxEpochs)
-	}
+	p.progress(d)
 	if j.Attempt > 0 {
-		p.field("ran", "%s in %s: %s, %s, %s", render.Duration(d.RunSeconds), render.Plural(j.Attempt, "attempt"), render.Plural(j.Rescales, "rescale"),
-			render.Plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries")+retried(j))
+		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
 	}
 	if a := d.Attempt; a != nil && !j.State.Terminal() {
-		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
+		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.Places(), "of"))
 		if a.Stop != train.StopNone {
 			line += fmt.Sprintf(", asked to stop (%s) %s ago", a.Stop, render.Duration(now.Sub(a.StopSince).Seconds()))
 		}
@@ -162,19 +162,76 @@ func (p *page) course(d description, now time.Time) {
 	p.checkpoint(d, now)
 }
 
+// progress prints how far the job is in epochs and steps, as far as they are known.
+func (p *page) progress(d description) {
+	const width = 20
+	s := d.Job.Spec
+	if d.Progress == nil || s.Epochs() == 0 {
+		return
+	}
+	var parts []string
+	if s.MaxEpochs > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d epochs", d.Job.EpochsDone, s.MaxEpochs))
+	}
+	if r := d.Report; r != nil && r.Steps.Known() {
+		steps := r.Steps.In(s, len(d.Job.Devices))
+		switch {
+		case s.MaxSteps > 0:
+			parts = append(parts, fmt.Sprintf("%d of %d steps", min(steps.Total, s.MaxSteps), s.MaxSteps))
+		case steps.Of > 0 && d.Job.State.Active():
+			parts = append(parts, fmt.Sprintf("step %d of %d", steps.Done, steps.Of))
+		}
+		if steps.Seconds > 0 && d.Job.State.Active() {
+			parts = append(parts, render.StepTime(steps.Seconds)+" each")
+		}
+	} else if s.MaxSteps > 0 {
+		parts = append(parts, render.Plural(s.MaxSteps, "step")+" in all")
+	}
+	p.field("progress", "%s %s", render.ProgressBar(*d.Progress, width), strings.Join(parts, ", "))
+}
+
+// interruptions counts why a job has run in several attempts.
+func interruptions(j train.Job) string {
+	var all []string
+	for _, c := range []struct {
+		times     int
+		one, many string
+	}{{j.Rescales, "rescale", "rescales"}, {j.Preemptions, "preemption", "preemptions"}, {j.Recoveries, "restart after a crash", "restarts after a crash"}, {j.Retries, "retry", "retries"}} {
+		if c.times > 0 {
+			all = append(all, counted(c.times, c.one, c.many))
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return fmt.Sprintf(" in %s: %s", render.Plural(j.Attempt, "attempt"), strings.Join(all, ", "))
+	case j.Attempt > 1:
+		return fmt.Sprintf(" in %s", render.Plural(j.Attempt, "attempt"))
+	}
+	return " without interruption"
+}
+
+// because says why in words, with the code for programs behind.
+func because(r train.Reason) string {
+	if r.Code == "" {
+		return render.EscapeText(r.String())
+	}
+	return fmt.Sprintf("%s [%s]", render.EscapeText(r.String()), render.EscapeText(r.Code))
+}
+
 // checkpoint says from what the job would go on, and when it saves next.
 func (p *page) checkpoint(d description, now time.Time) {
 	j, r := d.Job, d.Report
 	if r == nil {
 		return
 	}
+	saved := render.EscapeText(cmp.Or(d.CheckpointPath, r.Checkpoint))
 	switch {
 	case r.Checkpoint != "" && r.CheckpointStep > 0:
-		p.field("checkpoint", "%s, after step %d of epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointStep, r.CheckpointEpochs+1)
+		p.field("checkpoint", "%s, after step %d of epoch %d", saved, r.CheckpointStep, r.CheckpointEpochs+1)
 	case r.FoundCheckpoint:
-		p.field("checkpoint", "%s", render.EscapeText(r.Checkpoint))
+		p.field("checkpoint", "%s", saved)
 	case r.Checkpoint != "":
-		p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
+		p.field("checkpoint", "%s, after epoch %d", saved, r.CheckpointEpochs)
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
 		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")
@@ -202,8 +259,8 @@ func (p *page) leaving(d description, now time.Time) {
 }
 
 // enforced says how the parts of a shared device are enforced. It returns "" for whole GPUs.
-func enforced(a attemptView) string {
-	shares := slices.ContainsFunc(a.places(), func(p train.Part) bool { return p.Memory > 0 })
+func enforced(a view.Attempt) string {
+	shares := slices.ContainsFunc(a.Places(), func(p train.Part) bool { return p.Memory > 0 })
 	switch {
 	case a.Enforcement == train.EnforcedByMIG:
 		return "mig: an instance of a partitioned GPU, its memory is its own"
@@ -215,13 +272,6 @@ func enforced(a attemptView) string {
 		return "advisory: the job knows its part and is measured; if it uses more, it leaves at the end of an epoch and asks for more"
 	}
 	return "none: nothing enforces its part"
-}
-
-func retried(j train.Job) string {
-	if j.Retries == 0 {
-		return ""
-	}
-	return ", " + counted(j.Retries, "retry", "retries")
 }
 
 func counted(n int, one, many string) string {
@@ -255,6 +305,18 @@ func (p *page) deadline(d description, now time.Time) {
 	p.field("deadline", "%s", line)
 }
 
+// limit prints the time limit, and what is left of it.
+func (p *page) limit(j train.Job, now time.Time) {
+	limit := j.Spec.TimeLimit
+	switch left := limit.Seconds() - j.RunSecondsAt(now); {
+	case limit == 0:
+	case j.State.Terminal():
+		p.field("time limit", "%s", limit)
+	default:
+		p.field("time limit", "%s of running, %s left", limit, render.Duration(max(left, 0)))
+	}
+}
+
 // finish compares the predicted end with the end.
 func (p *page) finish(d description, now time.Time) {
 	j := d.Job
@@ -265,11 +327,7 @@ func (p *page) finish(d description, now time.Time) {
 		if off < 0 {
 			word = "earlier"
 		}
-		line := fmt.Sprintf("at %s, %s %s than first predicted (%s)", render.Clock(j.FinishedAt, now), render.Duration(max(off, -off)), word, render.Clock(j.FirstPredictedFinish, now))
-		if whole := j.FinishedAt.Sub(j.StartedAt).Seconds(); whole > 0 && !j.StartedAt.IsZero() {
-			line += fmt.Sprintf(", %+.0f %% of the time since its start", 100*off/whole)
-		}
-		p.field("finish", "%s", line)
+		p.field("finish", "%s %s than first predicted", render.Duration(max(off, -off)), word)
 	case j.State.Terminal() || d.Plan == nil:
 	default:
 		p.predicted("start", d.Plan.Predicted.Start, time.Time{}, now)
@@ -279,6 +337,17 @@ func (p *page) finish(d description, now time.Time) {
 		}
 	}
 	p.deadline(d, now)
+	p.limit(j, now)
+	for i, d := range j.Spec.Dependencies() {
+		label, state := "", "has not ended"
+		if ended, is := j.Ended[d.Job]; is {
+			state = string(ended)
+		}
+		if i == 0 {
+			label = "after"
+		}
+		p.field(label, "%s:%s, %s", d.On, d.Job, state)
+	}
 	if j.PriorityPenalty > 0 {
 		p.field("priority", "%d: lowered by %d, because the job takes longer than its user's estimate", j.EffectivePriority(), j.PriorityPenalty)
 	}
@@ -300,7 +369,7 @@ func (p *page) predicted(label string, m *train.Moment, first, now time.Time) {
 }
 
 // holders names the jobs that hold what a waiting job could use, and when they end.
-func (p *page) holders(v *planView, now time.Time) {
+func (p *page) holders(v *view.Plan, now time.Time) {
 	for i, h := range v.Holders {
 		label := ""
 		if i == 0 {
@@ -327,6 +396,9 @@ func trainingWords(s train.Spec) string {
 		told = append(told, epochs)
 	case s.TrainingSetSize > 0:
 		told = append(told, "epochs of "+samples)
+	}
+	if s.MaxSteps > 0 {
+		told = append(told, "at most "+render.Plural(s.MaxSteps, "step"))
 	}
 	if s.BatchSize > 0 {
 		told = append(told, batchWords(s))
@@ -364,9 +436,31 @@ func (p *page) spec(s train.Spec) {
 	if told := trainingWords(s); told != "" {
 		p.field("  training", "%s", told)
 	}
-	devices := render.Plural(s.MinDevices, "device")
+	p.field("  devices", "%s", deviceWords(s))
+	for _, n := range s.Notify {
+		p.field("  notify", "%s", noticeWords(n))
+	}
+	if len(s.Ports) > 0 {
+		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
+	}
+	line := fmt.Sprint(*s.Priority)
+	if s.EstimatedHours > 0 {
+		line += fmt.Sprintf(", estimated to take %s", render.Duration(s.EstimatedHours*3600))
+	}
+	p.field("  priority", "%s", line)
+	line = fmt.Sprintf("at most %d in a row after crashes of its node or processes", *s.MaxRestarts)
+	if s.Retries != nil {
+		line += fmt.Sprintf(", %d after a status other than 0", *s.Retries)
+	}
+	p.field("  restarts", "%s", line)
+}
+
+// deviceWords says which devices a job asks for.
+func deviceWords(s train.Spec) string {
+	need := s.DeviceNeed()
+	devices := need.Count(s.MaxDevices)
 	if s.MaxDevices > s.MinDevices {
-		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)
+		devices = fmt.Sprintf("%d to %s", s.MinDevices, devices)
 	}
 	devices += fmt.Sprintf(", strategy %s, one process %s", s.Strategy, strings.ReplaceAll(string(s.Launch), "_", " "))
 	switch {
@@ -375,21 +469,22 @@ func (p *page) spec(s train.Spec) {
 	case s.AllowSharing:
 		devices += ", which it may share"
 	}
-	if s.EstimatedMemoryMiB > 0 {
+	if s.EstimatedMemoryMiB > 0 && need.Kind != train.KindGPU {
 		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
 	}
-	p.field("  devices", "%s", devices)
-	if len(s.Ports) > 0 {
-		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
+	return devices
+}
+
+// noticeWords names a recipient of notices, and what they are about.
+func noticeWords(n train.NotifySpec) string {
+	kinds := []string{string(train.NoticeEnded)}
+	if len(n.On) > 0 {
+		kinds = kinds[:0]
 	}
-	line := fmt.Sprintf("%d, at most %s in a row after losses", *s.Priority, render.Plural(*s.MaxRestarts, "restart"))
-	if s.Retries != nil {
-		line += fmt.Sprintf(", %s after failures", counted(*s.Retries, "retry", "retries"))
+	for _, on := range n.On {
+		kinds = append(kinds, string(on))
 	}
-	if s.EstimatedHours > 0 {
-		line += fmt.Sprintf(", estimated at %s", render.Duration(s.EstimatedHours*3600))
-	}
-	p.field("  priority", "%s", line)
+	return fmt.Sprintf("%s of: %s", render.EscapeText(n.Webhook+n.Mail+n.Command), strings.Join(kinds, ", "))
 }
 
 // folders prints the job's folders, and the names by which the job sees them.
@@ -397,7 +492,7 @@ func (p *page) folders(d description) {
 	s := d.Job.Spec
 	own := "(the scheduler's own folder for this job)"
 	for _, f := range []struct{ label, host, mount, variable string }{
-		{"  custom", s.CustomDir, "/custom", "SWITCHYARD_CUSTOM_DIR"},
+		{"  custom", cmp.Or(s.CustomDir, uploaded(s.Upload)), "/custom", "SWITCHYARD_CUSTOM_DIR"},
 		{"  snapshots", cmp.Or(s.SnapshotsDir, own), "/snapshots", "SWITCHYARD_SNAPSHOTS_DIR"},
 		{"  data", s.DatasetsDir, "/data", "SWITCHYARD_DATA_DIR"},
 	} {
@@ -413,9 +508,23 @@ func (p *page) folders(d description) {
 		}
 		p.field(f.label, "%s %s", render.EscapeText(f.host), as)
 	}
-	if s.WorkDir != "" {
-		p.field("  work", "%s", render.EscapeText(s.WorkDir))
+	f := train.Folders{Work: s.WorkDir}
+	if d.Folders != nil {
+		f = *d.Folders
 	}
+	for _, line := range [][2]string{{"  work", f.Work}, {"  saved", f.Checkpoints}, {"  output", f.Output}} {
+		if line[1] != "" {
+			p.field(line[0], "%s", render.EscapeText(line[1]))
+		}
+	}
+}
+
+// uploaded names the copy of an uploaded folder.
+func uploaded(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return fmt.Sprintf("(a copy of the uploaded folder %.12s)", hash)
 }
 
 // historyShown is the number of changes that the text shows.

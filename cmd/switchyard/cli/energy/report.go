@@ -46,7 +46,7 @@ func reportEnergyCommand(a *console.Console) *cobra.Command {
 		Use:   "energy",
 		Short: "Report energy, its cost and its carbon by job, user, tenant, node or month",
 		Long: `Reports from the ledger, which books every hour of every node: energy by component, active, idle and unattributed, what it cost and what carbon it
-stands for by the tariff, how much of it was measured and how. Rows add up to what was measured. A row named _idle or _unattributed is what no job used.
+stands for by the tariff, how much of it was measured and how. Rows add up to the total. A row named _idle or _unattributed is what no job used.
 
 --tariff names a YAML file: currency, timezone, price_per_kwh, periods (name, days, from, to, price_per_kwh), pue, and carbon with one of grams_per_kwh, file (CSV: datetime,
 grams_per_kwh,estimated) and url (an answer as Electricity Maps gives it).

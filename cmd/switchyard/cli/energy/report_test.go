@@ -72,7 +72,7 @@ func TestReportOfEnergy(t *testing.T) {
 		t.Errorf("%g g of CO2e", grams)
 	}
 	table := ask()
-	for _, words := range [][]string{{"JOB", "COST EUR", "SAVED"}, {"a", "resnet", "ann", "succeeded", "900000", "-50 % energy, +25 % time"}, {"_idle", "0.5"}, {"Accounted for 1.5 of 1.75 kWh measured; unattributed 0.25 kWh (14.3 %)"}} {
+	for _, words := range [][]string{{"JOB", "COST EUR", "SAVED"}, {"a", "resnet", "ann", "succeeded", "250 Wh", "-50 % energy, +25 % time"}, {"_idle", "500 Wh"}, {"Of 1.75 kWh (measured) jobs and their devices took 1.50 kWh, and 250 Wh (14.3 %) belongs to no job"}} {
 		if !holdsLine(table, words) {
 			t.Errorf("no line with %q in\n%s", words, table)
 		}

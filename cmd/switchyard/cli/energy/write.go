@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
@@ -67,35 +68,48 @@ func reportColumns(r report.Report, t *tariff.Tariff) []column {
 	} else {
 		columns = append(columns, column{title: "jobs", cell: func(r report.Row) string { return strconv.Itoa(r.Jobs) }})
 	}
-	columns = append(columns, column{title: "kWh", cell: func(r report.Row) string { return kilowattHours(r.Energy) }})
+	columns = append(columns, column{title: "energy", cell: func(r report.Row) string { return r.Energy.String() }})
 	if r.By == report.ByNode || r.By == report.ByMonth {
 		columns = append(columns,
-			column{title: "active", cell: func(r report.Row) string { return kilowattHours(r.Active) }},
-			column{title: "idle", cell: func(r report.Row) string { return kilowattHours(r.Idle) }},
-			column{title: "unattr.", cell: func(r report.Row) string { return kilowattHours(r.Unattributed) }})
+			column{title: "active", cell: func(r report.Row) string { return r.Active.String() }},
+			column{title: "idle", cell: func(r report.Row) string { return r.Idle.String() }},
+			column{title: "unattr.", cell: func(r report.Row) string { return r.Unattributed.String() }})
 	}
 	columns = append(columns,
-		column{title: "waste", cell: func(r report.Row) string { return kilowattHours(r.Waste) }},
+		column{title: "waste", cell: func(r report.Row) string { return r.Waste.String() }},
 		column{title: "mean W", cell: func(r report.Row) string { return ofJobs(r, "%.0f", r.MeanWatts) }},
 		column{title: "peak W", cell: func(r report.Row) string { return ofJobs(r, "%.0f", r.PeakWatts) }})
 	if r.By == report.ByJob {
 		columns = append(columns,
-			column{title: "J/epoch", cell: func(r report.Row) string { return render.Known(r.JoulesPerEpoch, "%.0f") }},
-			column{title: "J/sample", cell: func(r report.Row) string { return render.Known(r.JoulesPerSample, "%.3g") }})
+			column{title: "per epoch", cell: func(r report.Row) string { return joules(r.JoulesPerEpoch) }},
+			column{title: "per sample", cell: func(r report.Row) string { return joules(r.JoulesPerSample) }})
 		if slices.ContainsFunc(r.Rows, func(r report.Row) bool { return r.JoulesToTarget != nil }) {
-			columns = append(columns, column{title: "J to target", cell: func(r report.Row) string { return render.Known(r.JoulesToTarget, "%.0f") }})
+			columns = append(columns, column{title: "to target", cell: func(r report.Row) string { return joules(r.JoulesToTarget) }})
 		}
 	}
 	return append(columns,
 		column{title: strings.TrimSpace("cost " + t.Currency), cell: func(r report.Row) string { return part(render.Known(r.Cost, "%.4g"), r.PricedRatio) }},
 		column{title: "CO2e kg", cell: func(r report.Row) string { return part(kilograms(r.CO2eGrams), r.IntensityRatio) }},
 		column{title: "saved", cell: savedCell},
-		column{title: "coverage", cell: func(r report.Row) string { return ofJobs(r, "%.1f %%", 100*r.CoverageRatio) }},
+		column{title: "measured", cell: coverage},
 		column{title: "method", text: true, cell: func(r report.Row) string { return cmp.Or(strings.Join(r.Methods, ","), "-") }})
 }
 
-// kilowattHours prints an energy in kWh with four significant digits, for test runs and months alike.
-func kilowattHours(e unit.Energy) string { return fmt.Sprintf("%.4g", e.KilowattHours()) }
+// joules prints an energy, or a dash if it is not known.
+func joules(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return unit.Joules(*v)
+}
+
+// coverage is the measured part of a row's time. What is only modelled covers nothing.
+func coverage(r report.Row) string {
+	if train.Modelled(r.Methods) {
+		return "-"
+	}
+	return ofJobs(r, "%.1f %%", 100*r.CoverageRatio)
+}
 
 // ofJobs prints a figure that only rows with jobs have.
 func ofJobs(r report.Row, format string, v float64) string {

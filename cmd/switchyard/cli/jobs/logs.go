@@ -85,7 +85,8 @@ func logWriter(a *console.Console, id train.JobID, raw bool) flusher {
 	case raw:
 		return rawWriter{a.Stdout}
 	}
-	return &render.OutputEscaper{To: a.Stdout}
+	columns, _ := render.TerminalWidth(a.Stdout)
+	return &render.OutputEscaper{To: a.Stdout, Live: columns}
 }
 
 type rawWriter struct{ io.Writer }

@@ -72,11 +72,11 @@ func TestLogsWithoutAnExecutor(t *testing.T) {
 	if code != exit.Unreachable || !strings.HasPrefix(out, "epoch 2\n"+`\x1b]0;title\x07Traceback`+"\n") || !strings.HasSuffix(out, "done\n") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
-	if !strings.Contains(stderr, "the end of the output, from the register") || !strings.Contains(stderr, "is not running") {
+	if !strings.Contains(stderr, "the end of the output, from the register") || !strings.Contains(stderr, "the executor of node gpu1 is not running") {
 		t.Errorf("%q", stderr)
 	}
 	code, out, stderr = s.Run("logs", "resnet")
-	if code != exit.Unreachable || out != "" || !strings.Contains(stderr, "is not running") {
+	if code != exit.Unreachable || out != "" || !strings.Contains(stderr, "the executor of node gpu1 is not running") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
 	(&clitest.LogServer{Err: errors.New("disk on fire")}).Serve(t, s.Bus, "gpu1")

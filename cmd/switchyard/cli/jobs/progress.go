@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,9 +15,10 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // withProgress returns a console that keeps one line about a job below what is written to its terminal, and a function
@@ -107,23 +109,23 @@ func (w aboveLine) Write(data []byte) (int, error) {
 
 // progressOf says in one line how far a job is.
 func progressOf(ctx context.Context, b *bus.Bus, id train.JobID, now time.Time) (string, error) {
-	job, found, err := console.GetIfThere(ctx, b, contract.Jobs, string(id))
-	if err != nil || !found || job.State.Terminal() {
+	x := index.New()
+	if err := errors.Join(console.LoadKeys(ctx, b, x.Jobs, string(id)), console.Load(ctx, b, x.Plans)); err != nil {
 		return "", err
 	}
-	plan, err := console.LastPlan(ctx, b)
-	if err != nil {
-		return "", err
+	jobs, _ := view.Some(x, []train.JobID{id}, now)
+	if len(jobs) == 0 || jobs[0].State.Terminal() {
+		return "", nil
 	}
-	return progressText(newPSRow(job, train.Account{}, plan, now), now), nil
+	return progressText(jobs[0], now), nil
 }
 
-func progressText(r PsRow, now time.Time) string {
+func progressText(r view.Job, now time.Time) string {
 	parts := []string{fmt.Sprintf("%s: %s", r.ID, r.State)}
 	if r.RunSeconds > 0 {
 		parts[0] += " " + render.Duration(math.Floor(r.RunSeconds))
 	}
-	if epochs := r.epochs(); epochs != "-" {
+	if epochs := render.Epochs(r.EpochsDone, r.MaxEpochs); epochs != "-" {
 		parts = append(parts, "epoch "+epochs)
 	}
 	if n := len(r.Devices); n > 0 {

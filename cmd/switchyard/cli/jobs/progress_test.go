@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // The line is below the output, is never drawn within a line of it, and is gone at the end.
@@ -34,7 +35,7 @@ func TestTheProgressLineSaysHowFarAJobIs(t *testing.T) {
 		at := now.Add(d)
 		return &train.Moment{Low: at, Expected: at, High: at}
 	}
-	for want, r := range map[string]PsRow{
+	for want, r := range map[string]view.Job{
 		"a: running 12s, 1 device": {ID: "a", State: train.StateRunning, RunSeconds: 12.7, Devices: []train.DeviceID{"cpu:0"}},
 		"a: running 1m00s, epoch 3/10, 2 devices, to go: 2m20s": {
 			ID: "a", State: train.StateRunning, RunSeconds: 60, EpochsDone: 3, MaxEpochs: 10, Devices: []train.DeviceID{"cpu:0", "cpu:1"},

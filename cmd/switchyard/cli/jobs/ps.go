@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,11 +15,9 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/describe"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // PsOptions narrow the list of jobs.
@@ -26,6 +25,8 @@ type PsOptions struct {
 	AllUsers bool
 	states   []string
 	Newest   int
+	// rejected and trials list those, too.
+	rejected, trials bool
 }
 
 // FinishedShown is the number of finished jobs that are listed without -n.
@@ -37,8 +38,9 @@ func psCommand(a *console.Console) *cobra.Command {
 		Use:     "ps",
 		Aliases: []string{"list"},
 		Short:   "List jobs, the newest first",
-		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones. ETA is the predicted time to the end or, for a waiting job, to its
-start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
+		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones, without rejected submissions and the trials of experiments. AGE is the time since the
+submission, RAN the time on devices. ETA is the predicted time to the end or, for a waiting job, to its start; eight of ten times it lies in the interval. An ENERGY with ~ is
+modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
 		Example: `  switchyard ps -A
   switchyard ps --state running,queued
   switchyard ps -n 100 -o json`,
@@ -47,12 +49,14 @@ start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled,
 			if err := o.validate(cmd.Flags().Changed("newest")); err != nil {
 				return err
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return Ps(ctx, a, b, o, time.Now()) })
+			return a.WithReader(cmd, func(ctx context.Context, r console.Reader) error { return Ps(ctx, a, r, o, time.Now()) })
 		},
 	}
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.AllUsers, "all", "A", false, "the jobs of all users")
 	fs.StringSliceVar(&o.states, "state", nil, "only jobs in these states (repeatable, or joined by commas)")
+	fs.BoolVar(&o.rejected, "rejected", false, "also submissions that were rejected")
+	fs.BoolVar(&o.trials, "trials", false, "also the trials of experiments")
 	fs.IntVarP(&o.Newest, "newest", "n", 0, fmt.Sprintf("the newest N jobs in any state (default: all active jobs and the newest %d finished ones)", FinishedShown))
 	return cmd
 }
@@ -61,235 +65,139 @@ func (o *PsOptions) validate(bounded bool) error {
 	if bounded && o.Newest < 1 {
 		return exit.Usagef("-n %d: want 1 or more", o.Newest)
 	}
-	known := []string{}
-	for _, t := range train.Transitions() {
-		if t.To != train.SameState && !slices.Contains(known, string(t.To)) {
-			known = append(known, string(t.To))
-		}
+	_, err := api.States(o.states)
+	if unknown, is := errors.AsType[*api.UnknownStateError](err); is {
+		return exit.Errorf(exit.Usage, unknown.Fix, "--state %v", err)
 	}
-	for i, s := range o.states {
-		o.states[i] = strings.ToLower(strings.TrimSpace(s))
-		if !slices.Contains(known, o.states[i]) {
-			fix := "states are " + strings.Join(known, ", ")
-			if near := train.NearMiss(o.states[i], known); near != "" {
-				fix = "did you mean " + near + "?"
-			}
-			return exit.Errorf(exit.Usage, fix, "--state %q: no such state", s)
-		}
-	}
-	return nil
+	return err
 }
 
-func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now time.Time) error {
-	jobs, err := console.ListBucket(ctx, b, contract.Jobs)
+// Query is what the options ask for.
+func (o *PsOptions) Query() (view.Query, error) {
+	q := view.Query{Newest: o.Newest, NoRejected: !o.rejected, NoTrials: !o.trials}
+	if !o.AllUsers {
+		q.User = console.CurrentUser()
+	}
+	if o.Newest == 0 {
+		q.Finished = FinishedShown
+	}
+	var err error
+	q.States, err = api.States(o.states)
+	return q, err
+}
+
+// Ps prints a list of jobs.
+func Ps(ctx context.Context, a *console.Console, r console.Reader, o PsOptions, now time.Time) error {
+	q, err := o.Query()
 	if err != nil {
 		return err
 	}
-	accounts, err := console.JobAccounts(ctx, b)
+	page, err := r.Jobs(ctx, q)
 	if err != nil {
 		return err
 	}
-	plan, err := console.LastPlan(ctx, b)
-	if err != nil {
-		return err
-	}
-	batches, err := describe.Tunings(ctx, b)
-	if err != nil {
-		return err
-	}
-	silent, err := silentJobs(ctx, b, now)
-	if err != nil {
-		return err
-	}
-	shown, left := o.Choose(jobs, console.CurrentUser())
-	rows := make([]PsRow, 0, len(shown))
-	for _, j := range shown {
-		r := newPSRow(j, accounts[j.ID], plan, now)
-		r.Tuning = describe.ViewTuning(batches, j.ID, j.Attempt)
-		if reason, is := silent[j.ID]; is && j.State.Active() {
-			r.Reason, r.Message = reason.Code, reason.Message
-		}
-		rows = append(rows, r)
-	}
-	left.tell(a.Stderr, len(shown))
+	tell(a.Stderr, page.Left, len(page.Jobs))
 	if a.Output == "json" {
-		return a.PrintJSON(rows)
+		return a.PrintJSON(page.Jobs)
 	}
-	if len(rows) == 0 {
+	if len(page.Jobs) == 0 {
 		return nil
 	}
-	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tENERGY", tuned(rows)
+	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY", tuned(page.Jobs)
 	if tuned {
 		header += "\tBATCH"
 	}
 	return a.Table(header, func(w io.Writer) {
-		for _, r := range rows {
-			line := r.line()
+		for _, j := range page.Jobs {
+			line := psLine(j, now)
 			if tuned {
-				line += "\t" + r.Tuning.Batch()
+				line += "\t" + describe.Batch(j.Tuning)
 			}
 			fmt.Fprintln(w, line)
 		}
 	})
 }
 
-// silentJobs returns the reasons of running jobs whose code has gone silent.
-func silentJobs(ctx context.Context, b *bus.Bus, now time.Time) (map[train.JobID]train.Reason, error) {
-	attempts, err := console.ListBucket(ctx, b, contract.Attempts)
-	if err != nil {
-		return nil, err
-	}
-	reports, err := console.MapBucket(ctx, b, contract.Reports)
-	silent := map[train.JobID]train.Reason{}
-	for _, a := range attempts {
-		if r, is := train.Silent(a, reports[contract.ReportKey(a.Job, a.Number)], now); is {
-			silent[a.Job] = r
-		}
-	}
-	return silent, err
-}
-
-// unseen counts the jobs that are not listed.
-type unseen struct{ Older, Others, otherStates int }
-
-// Choose picks and orders the jobs to list.
-func (o PsOptions) Choose(jobs []train.Job, me string) ([]train.Job, unseen) {
-	var left unseen
-	var chosen []train.Job
-	for _, j := range jobs {
-		switch {
-		// A submission that admission has not read, or could not read, has no user.
-		case !o.AllUsers && j.Spec.User != me && j.Spec.User != "":
-			left.Others++
-		case len(o.states) > 0 && !slices.Contains(o.states, string(j.State)):
-			left.otherStates++
-		default:
-			chosen = append(chosen, j)
-		}
-	}
-	slices.SortFunc(chosen, func(x, y train.Job) int { return jobref.CompareAge(y, x) })
-	kept, ended := chosen[:0:0], 0
-	for i, j := range chosen {
-		if j.State.Terminal() {
-			ended++
-		}
-		if o.Newest > 0 && i >= o.Newest || o.Newest == 0 && j.State.Terminal() && ended > FinishedShown {
-			left.Older++
-			continue
-		}
-		kept = append(kept, j)
-	}
-	return kept, left
-}
-
 // tell names the jobs that are not listed, and the flag that lists them.
-func (l unseen) tell(w io.Writer, shown int) {
+func tell(w io.Writer, l view.Left, shown int) {
 	if l.Older > 0 {
 		fmt.Fprintf(w, "%s not shown (-n %d shows all)\n", render.Plural(l.Older, "older job"), shown+l.Older)
+	}
+	if l.Rejected > 0 {
+		fmt.Fprintf(w, "%s not shown (--rejected shows them)\n", render.Plural(l.Rejected, "rejected submission"))
+	}
+	if l.Trials > 0 {
+		fmt.Fprintf(w, "%s not shown (--trials shows them)\n", render.Plural(l.Trials, "trial"))
 	}
 	if shown > 0 {
 		return
 	}
 	switch {
-	case l.otherStates > 0:
-		fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.otherStates, "job"))
+	case l.OtherStates > 0:
+		fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.OtherStates, "job"))
 	case l.Others > 0:
 		fmt.Fprintf(w, "no job of yours; %s of other users (-A shows them)\n", render.Plural(l.Others, "job"))
+	case l.Rejected+l.Trials > 0:
 	default:
 		fmt.Fprintln(w, "no jobs yet: `switchyard submit --help` shows how to submit one, `switchyard demo` shows some")
 	}
 }
 
-// PsRow is one job of the list.
-type PsRow struct {
-	ID         train.JobID      `json:"id"`
-	Name       string           `json:"name"`
-	User       string           `json:"user"`
-	State      train.State      `json:"state"`
-	Reason     string           `json:"reason"`
-	Message    string           `json:"message"`
-	Devices    []train.DeviceID `json:"devices"`
-	MinDevices int              `json:"min_devices"`
-	EpochsDone int              `json:"epochs_done"`
-	MaxEpochs  int              `json:"max_epochs"`
-	// RemainingSeconds is the predicted rest of a running job, StartInSeconds the predicted wait of a waiting job.
-	RemainingSeconds *float64 `json:"remaining_seconds,omitempty"`
-	StartInSeconds   *float64 `json:"start_in_seconds,omitempty"`
-	// Predicted is when it starts and ends, with intervals, by the newest plan; eta is that in words.
-	Predicted     train.Predicted `json:"predicted,omitzero"`
-	eta           string
-	RunSeconds    float64              `json:"run_seconds"`
-	Energy        unit.Energy          `json:"energy_uj"`
-	EnergyMethods []string             `json:"energy_methods"`
-	Tuning        *describe.TuningView `json:"tuning,omitempty"`
-	SubmittedAt   time.Time            `json:"submitted_at"`
-	StartedAt     time.Time            `json:"started_at,omitzero"`
-	FinishedAt    time.Time            `json:"finished_at,omitzero"`
-}
-
-func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time) PsRow {
-	spec := j.Spec.WithDefaults()
-	r := PsRow{
-		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: j.Message,
-		Devices: []train.DeviceID{}, MinDevices: spec.MinDevices, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
-		RunSeconds: j.RunSecondsAt(now), Energy: account.Energy, EnergyMethods: []string{},
-		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,
-	}
-	if len(j.Devices) > 0 {
-		r.Devices = j.Devices
-	}
-	if len(account.Methods) > 0 {
-		r.EnergyMethods = account.Methods
-	}
-	if !j.State.Terminal() {
-		r.Predicted = plan.Predicted(j.ID)
-	}
-	r.eta = render.ETA(r.Predicted, now)
-	in := func(m *train.Moment) *float64 {
-		if m == nil {
-			return nil
-		}
-		return new(max(m.Expected.Sub(now).Seconds(), 0))
-	}
-	if r.StartInSeconds = in(r.Predicted.Start); r.StartInSeconds == nil {
-		r.RemainingSeconds = in(r.Predicted.Finish)
-	}
-	return r
-}
-
-func (r PsRow) line() string {
+func psLine(j view.Job, now time.Time) string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
+	reason := j.Reason
+	if j.State == train.StateHeld || j.State == train.StatePaused {
+		reason = j.Message // says by whom
+	}
 	return strings.Join([]string{
-		string(r.ID), render.Cell(r.Name, nameWidth), render.Cell(r.User, userWidth), string(r.State), render.Cell(r.Reason, reasonWidth), r.devices(), r.epochs(), r.progress(),
-		r.eta, render.EnergyOf(train.Account{Energy: r.Energy, Methods: r.EnergyMethods}),
+		string(j.ID), render.Cell(j.Name, nameWidth), render.Cell(j.User, userWidth), string(j.State), render.Cell(reason, reasonWidth), psDevices(j),
+		psEpochs(j), psProgress(j), render.ETA(j.Predicted, now), ran(j.RunSeconds), age(j.SubmittedAt, now),
+		render.EnergyOf(train.Account{Energy: j.Energy, Methods: j.EnergyMethods}),
 	}, "\t")
 }
 
-// devices counts the devices that the job holds or, if it waits, needs.
-func (r PsRow) devices() string {
-	switch {
-	case len(r.Devices) > 0:
-		return fmt.Sprint(len(r.Devices))
-	case r.State.Terminal():
+// ran is the time on devices.
+func ran(seconds float64) string {
+	if seconds <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("0/%d", r.MinDevices)
+	return render.Duration(seconds)
 }
 
-func (r PsRow) epochs() string { return render.Epochs(r.EpochsDone, r.MaxEpochs) }
+func age(submitted, now time.Time) string {
+	if submitted.IsZero() {
+		return "-"
+	}
+	return render.Duration(now.Sub(submitted).Seconds())
+}
 
-func (r PsRow) progress() string {
+// psDevices counts the devices that the job holds or, if it waits, needs, and names their kind.
+func psDevices(j view.Job) string {
+	switch {
+	case len(j.Devices) > 0:
+		return fmt.Sprintf("%d %s", len(j.Devices), j.Device)
+	case j.State.Terminal():
+		return "-"
+	}
+	return strings.TrimSpace(fmt.Sprintf("0/%d %s", j.MinDevices, j.Device))
+}
+
+func psEpochs(j view.Job) string {
+	if j.EpochsDone == 0 && j.State.Terminal() {
+		return "-"
+	}
+	return render.Epochs(j.EpochsDone, j.MaxEpochs)
+}
+
+func psProgress(j view.Job) string {
 	const width = 5
-	switch {
-	case r.MaxEpochs <= 0 && r.State == train.StateSucceeded:
-		return render.ProgressBar(1, 1, width) + " 100%"
-	case r.MaxEpochs <= 0:
+	if j.Progress == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s %d%%", render.ProgressBar(r.EpochsDone, r.MaxEpochs, width), min(100*r.EpochsDone/r.MaxEpochs, 100))
+	return fmt.Sprintf("%s %d%%", render.ProgressBar(*j.Progress, width), render.Percent(*j.Progress))
 }
 
-// tuned says whether any of the rows has a micro-batch to show.
-func tuned(rows []PsRow) bool {
-	return slices.ContainsFunc(rows, func(r PsRow) bool { return r.Tuning != nil })
+// tuned reports whether any of the jobs has a micro-batch to show.
+func tuned(jobs []view.Job) bool {
+	return slices.ContainsFunc(jobs, func(j view.Job) bool { return j.Tuning != nil })
 }

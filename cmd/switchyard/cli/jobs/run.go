@@ -59,6 +59,9 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 				return err
 			}
 			defer b.Close()
+			if err := f.travel(cmd.Context(), a, b, cmd.Flags(), &spec); err != nil {
+				return err
+			}
 			result, err := Submit(cmd.Context(), b, spec, id)
 			if cmd.Context().Err() != nil {
 				return interrupted(context.WithoutCancel(cmd.Context()), a, b, id, signals)

@@ -1,4 +1,4 @@
-// Package jobs holds the commands that submit, list, follow, cancel and purge jobs.
+// Package jobs holds the commands that submit, list, follow, pause, resume, cancel and purge jobs.
 package jobs
 
 import (
@@ -25,9 +25,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Commands returns the commands about jobs: run, submit, ps, logs, cancel, wait, render and purge.
+// Commands returns the commands about jobs.
 func Commands() []console.Command {
-	return []console.Command{runCommand, downCommand, submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{runCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	for _, v := range verbs() {
+		list = append(list, v.command)
+	}
+	return list
 }
 
 func submitCommand(a *console.Console) *cobra.Command {
@@ -38,7 +42,7 @@ func submitCommand(a *console.Console) *cobra.Command {
 		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
 the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --print-event shows the message instead, for any other NATS client.`,
 		Example: `  switchyard submit job.yaml
-  switchyard submit --epochs 10 -- python3 train.py --lr 0.1
+  switchyard submit --max-epochs 10 -- python3 train.py --lr 0.1
   switchyard submit job.json --priority 80 --print-event`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := readSpec(a, cmd, args, f)
@@ -53,6 +57,9 @@ the command; without a file it runs as ` + "`switchyard run`" + ` would run it. 
 				return printEvent(a, spec, id)
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
+					return err
+				}
 				result, err := Submit(ctx, b, spec, id)
 				if err != nil {
 					return err
@@ -196,6 +203,9 @@ type SubmitResult struct {
 // Submit publishes a submission and waits for the answer of admission.
 func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
 	result := SubmitResult{ID: id}
+	if err := findAwaited(ctx, b, &spec); err != nil {
+		return result, err
+	}
 	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
 	repeat, err := PublishSubmission(ctx, b, event.StreamJobs, fact)
 	if err != nil {
@@ -222,6 +232,22 @@ func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (S
 	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
 }
 
+// findAwaited replaces what a person called the jobs to wait for by their ids.
+func findAwaited(ctx context.Context, b *bus.Bus, spec *train.Spec) error {
+	found := &train.AfterSpec{}
+	for _, d := range spec.Dependencies() {
+		job, err := console.FindJob(ctx, b, string(d.Job), exit.Usage)
+		if err != nil {
+			return fmt.Errorf("after: %w", err)
+		}
+		found.Add(train.Dependency{Job: job.ID, On: d.On})
+	}
+	if spec.After != nil {
+		spec.After = found
+	}
+	return nil
+}
+
 // firstPrediction waits a moment for a plan that knows the job.
 func firstPrediction(ctx context.Context, b *bus.Bus, id train.JobID) (train.Predicted, error) {
 	moment, cancel := context.WithTimeout(ctx, time.Second)
@@ -241,25 +267,11 @@ func firstPrediction(ctx context.Context, b *bus.Bus, id train.JobID) (train.Pre
 // PublishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition,
 // a different one a conflict.
 func PublishSubmission(ctx context.Context, b *bus.Bus, stream string, fact event.Fact) (repeat bool, err error) {
-	_, err = b.PublishAfter(ctx, fact, 0)
-	if err == nil {
-		return false, nil
-	}
-	first, lastErr := b.Last(ctx, stream, fact.Subject)
-	switch {
-	case errors.Is(lastErr, bus.ErrNotFound):
-		return false, b.Publish(ctx, fact) // it did not arrive: try until it does
-	case lastErr != nil:
-		return false, err
-	}
-	body, err := fact.Encode()
-	if err != nil {
-		return false, err
-	}
-	if string(first.Data) != string(body) {
+	repeat, err = b.PublishOnce(ctx, stream, fact)
+	if errors.Is(err, bus.ErrConflict) {
 		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
 	}
-	return true, nil
+	return repeat, err
 }
 
 func refusal(j train.Job) error {

@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // submitFlags are the fields of a submission as flags. A flag that is set overrides the file.
@@ -19,6 +23,7 @@ type submitFlags struct {
 	id         string
 	printEvent bool
 	spec       train.Spec
+	progress   train.ProgressSpec
 	priority   int
 	restarts   int
 	retries    int
@@ -26,26 +31,35 @@ type submitFlags struct {
 	adaptive   train.AdaptiveBatchSpec
 	rate       string
 	servers    int
+	device     string
 	strategy   string
 	launch     string
 	env        []string
 	envFile    string
+	after      []string
+	notify     []string
+	notifyOn   []string
+	upload     bool
 	ports      string
 }
 
 func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	s := &f.spec
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(flagOf(name)) })
 	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
 	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
 	fs.StringVar(&s.Name, "name", "", "name of the job")
 	fs.StringVar(&s.Family, "family", "", "training that the job is a variant of: jobs of a family predict each other (default: same code, image and data)")
-	fs.StringVar(&s.ScriptPath, "script", "", "Python script to run, as the job sees it")
+	fs.StringVar(&s.ScriptPath, "script-path", "", "Python script to run, as the job sees it")
 	fs.StringVar(&s.Image, "image", "", "container image to run in")
 	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
 	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
 	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
 	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
 	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl: read the epochs from the program's output, for code that does not call the job API")
+	fs.StringVar(&f.progress.Pattern, "progress", "", "regular expression for lines of output, with groups epoch, step, of, loss: 'epoch (?P<epoch>\\d+): loss (?P<loss>\\S+)'")
+	fs.StringVar(&f.progress.CSV, "progress-csv", "", "pattern of CSV files with columns epoch, step, loss, which the program writes")
+	fs.StringVar(&f.progress.TensorBoard, "progress-tensorboard", "", "folder of TensorBoard event files that the program writes")
 	fs.StringVar(&s.Preempt, "preempt", "", "signal: ask the program to leave by SIGUSR1 and SIGTERM (default if it catches SIGUSR1 and --checkpoint is given)")
 	fs.StringVar(&s.Checkpoint, "checkpoint", "", "pattern of the files that the program saves and goes on from, e.g. 'checkpoints/*.pt'")
 	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and pass")
@@ -55,17 +69,26 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.adaptive.MaxPerDevice, "adaptive-batch-per-device", 0, "most samples per device and pass for --adaptive-batch (default: --batch-size)")
 	fs.StringVar(&f.rate, "learning-rate", "", "how the learning rate follows --adaptive-batch: adascale (default), sqrt, linear or none")
 	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
-	fs.IntVar(&s.MaxEpochs, "epochs", 0, "epochs to train")
+	fs.IntVar(&s.MaxEpochs, "max-epochs", 0, "epochs to train")
+	fs.IntVar(&s.MaxSteps, "max-steps", 0, "optimizer steps to train, if they come before the last epoch")
 	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
-	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --memory-mib")
+	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --estimated-memory-mib")
 	fs.BoolVar(&s.TuneEffectiveBatch, "tune-effective-batch", false, "also let the batch of a step grow while the job shares its device")
 	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
-	fs.Int64Var(&s.EstimatedMemoryMiB, "memory-mib", 0, "estimated device memory, MiB per device")
+	fs.Int64Var(&s.EstimatedMemoryMiB, "estimated-memory-mib", 0, "estimated device memory, MiB per device")
 	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")
 	fs.Int64Var(&s.MainMemoryMiB, "main-memory-mib", 0, "main memory that each process may use, in MiB; not enforced without a container")
-	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
-	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
+	fs.Float64Var(&s.EstimatedHours, "estimated-hours", 0, "estimated duration in hours, greater than 1")
+	fs.StringSliceVar(&f.after, "after", nil, "[ok:|any:|failed:]JOB[,..]: start after these jobs have succeeded (ok, the default), ended or failed")
+	fs.TextVar(&s.TimeLimit, "time-limit", unit.Duration(0), "longest time that the job may run in all, e.g. 90m, 2h or 1d12h; then it is ended as failed (default: any)")
+	fs.StringVar(&f.ports, "ports", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
+	fs.IntVar(&s.Devices, "devices", 0, "number of devices, if it is fixed: --min-devices and --max-devices in one")
+	fs.StringVar(&f.device, "device", "", "kind of device: gpu or cpu (default: any)")
+	fs.StringVar(&s.GPU, "gpu", "", "model of GPU, or several: 'H100|A100'")
+	fs.StringVar(&s.GPUMemory, "gpu-memory", "", "memory that each GPU must have, e.g. 20GiB")
+	fs.IntVar(&s.CPUs, "cpus", 0, "another name of --cores")
+	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
 	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
@@ -73,10 +96,20 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
+	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
+	fs.StringArrayVar(&f.notify, "notify", nil, "recipient of notices: a URL, mailto:ADDRESS or command:NAME (repeatable)")
+	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+	fs.BoolVar(&s.RestartSilent, "restart-silent", false, "restart from the checkpoint if the code reports no step for twenty of its own, and a minute")
 	fs.IntVar(&f.retries, "retries", 0, "restarts after exit statuses other than 0 (default: 1 if the attempt that failed saved a checkpoint)")
+}
+
+// flagOf returns the flag of a key of the job file, or of its second name.
+func flagOf(name string) string {
+	key := strings.ReplaceAll(name, "-", "_")
+	return strings.ReplaceAll(cmp.Or(event.SecondNames(key), key), "_", "-")
 }
 
 // apply sets the fields of spec whose flags are set. It makes folders absolute: the job does not start in this
@@ -89,9 +122,12 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	}
 	given("name", func() { spec.Name = f.spec.Name })
 	given("family", func() { spec.Family = f.spec.Family })
-	given("script", func() { spec.ScriptPath = f.spec.ScriptPath })
+	given("script-path", func() { spec.ScriptPath = f.spec.ScriptPath })
 	given("image", func() { spec.Image = f.spec.Image })
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
+	given("progress", func() { progressSpecOf(spec).Pattern = f.progress.Pattern })
+	given("progress-csv", func() { progressSpecOf(spec).CSV = f.progress.CSV })
+	given("progress-tensorboard", func() { progressSpecOf(spec).TensorBoard = f.progress.TensorBoard })
 	given("preempt", func() { spec.Preempt = f.spec.Preempt })
 	given("checkpoint", func() { spec.Checkpoint = f.spec.Checkpoint })
 	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
@@ -101,16 +137,25 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("adaptive-batch-per-device", func() { adaptiveOf(spec).MaxPerDevice = f.adaptive.MaxPerDevice })
 	given("learning-rate", func() { adaptiveOf(spec).LearningRate = train.LearningRateRule(f.rate) })
 	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
-	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
+	given("max-epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
+	given("max-steps", func() { spec.MaxSteps = f.spec.MaxSteps })
+	given("restart-silent", func() { spec.RestartSilent = f.spec.RestartSilent })
 	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
 	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
 	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
 	given("disable-sharing", func() { spec.DisableSharing = f.spec.DisableSharing })
-	given("memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
+	given("estimated-memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
 	given("cores", func() { spec.Cores = f.spec.Cores })
 	given("main-memory-mib", func() { spec.MainMemoryMiB = f.spec.MainMemoryMiB })
-	given("hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
+	given("estimated-hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
+	given("time-limit", func() { spec.TimeLimit = f.spec.TimeLimit })
 	given("priority", func() { spec.Priority = &f.priority })
+	given("devices", func() { spec.Devices, spec.MinDevices, spec.MaxDevices = f.spec.Devices, 0, 0 })
+	given("device", func() { spec.Device = train.DeviceKind(f.device) })
+	given("gpu", func() { spec.GPU = f.spec.GPU })
+	given("gpu-memory", func() { spec.GPUMemory, spec.EstimatedMemoryMiB = f.spec.GPUMemory, 0 })
+	given("cpus", func() { spec.CPUs, spec.Cores = f.spec.CPUs, 0 })
+	given("memory", func() { spec.Memory, spec.MainMemoryMiB = f.spec.Memory, 0 })
 	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
 	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
 	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
@@ -126,6 +171,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
 	if err := makeAbsolute(spec.Folders()); err != nil {
 		return err
+	}
+	if f.upload && f.printEvent {
+		return errors.New("--upload and --print-event exclude each other: the bus must have the folder that a message names")
 	}
 	var pairs []string
 	if f.envFile != "" {
@@ -146,12 +194,37 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 		spec.Env[name] = value
 	}
-	if fs.Changed("port") {
+	if fs.Changed("after") {
+		after, err := parseAfter(f.after)
+		if err != nil {
+			return err
+		}
+		spec.After = after
+	}
+	if fs.Changed("ports") {
 		ports, err := ParsePorts(f.ports)
 		if err != nil {
-			return fmt.Errorf("--port %q: %w", f.ports, err)
+			return fmt.Errorf("--ports %q: %w", f.ports, err)
 		}
 		spec.Ports = ports
+	}
+	return f.applyNotify(spec)
+}
+
+// applyNotify adds the recipients of notices.
+func (f *submitFlags) applyNotify(spec *train.Spec) error {
+	if len(f.notifyOn) > 0 && len(f.notify) == 0 {
+		return fmt.Errorf("--notify-on %s: want --notify, which names a recipient", strings.Join(f.notifyOn, ","))
+	}
+	for _, target := range f.notify {
+		n, ok := train.ParseNotify(target)
+		if !ok {
+			return fmt.Errorf("--notify %q: want a URL of http or https, mailto:ADDRESS or command:NAME", target)
+		}
+		for _, on := range f.notifyOn {
+			n.On = append(n.On, train.NoticeKind(on))
+		}
+		spec.Notify = append(spec.Notify, n)
 	}
 	return nil
 }
@@ -171,6 +244,14 @@ func makeAbsolute(folders []*string) error {
 	return nil
 }
 
+// progressSpecOf returns where the progress is read. It adds an empty one if the spec has none.
+func progressSpecOf(spec *train.Spec) *train.ProgressSpec {
+	if spec.Progress == nil {
+		spec.Progress = &train.ProgressSpec{}
+	}
+	return spec.Progress
+}
+
 // stopOf returns the stop rule of a spec. It adds an empty rule if the spec has none.
 func stopOf(spec *train.Spec) *train.StopSpec {
 	if spec.Stop == nil {
@@ -185,6 +266,21 @@ func adaptiveOf(spec *train.Spec) *train.AdaptiveBatchSpec {
 		spec.AdaptiveBatch = &train.AdaptiveBatchSpec{}
 	}
 	return spec.AdaptiveBatch
+}
+
+// parseAfter reads the jobs to wait for, each as END:JOB or JOB.
+func parseAfter(words []string) (*train.AfterSpec, error) {
+	after := &train.AfterSpec{}
+	for _, word := range words {
+		on, job, given := strings.Cut(word, ":")
+		if !given {
+			on, job = train.AfterOK, word
+		}
+		if job == "" || !after.Add(train.Dependency{Job: train.JobID(job), On: on}) {
+			return nil, fmt.Errorf("--after %q: want ok:JOB, any:JOB or failed:JOB", word)
+		}
+	}
+	return after, nil
 }
 
 // ParsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].

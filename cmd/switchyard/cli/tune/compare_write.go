@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/chart"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // modeSummary summarises the experiments of one mode: medians of runs, or means of arrivals. The three parts of the
@@ -103,7 +104,7 @@ func (r modeSummary) energy() string {
 	if r.EnergyJoules == 0 {
 		return "-"
 	}
-	text := fmt.Sprintf("%.4g J", r.EnergyJoules)
+	text := unit.Joules(r.EnergyJoules)
 	if r.Modelled {
 		text += " (modelled)"
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // groupLine is a group of recurring jobs, as its record shows it.
@@ -159,7 +160,7 @@ func printGroup(a *console.Console, lines []groupLine) error {
 			for _, b := range l.Batches {
 				energy, time := "-", "-"
 				if b.Jobs > 0 {
-					energy, time = fmt.Sprintf("%.4g J", b.EnergyJoules), render.Duration(b.Seconds)
+					energy, time = unit.Joules(b.EnergyJoules), render.Duration(b.Seconds)
 				}
 				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", b.BatchSize, render.Plural(b.Jobs, "job"), energy, time, wattsCell(b.LimitWatts))
 			}
@@ -173,7 +174,7 @@ func printGroup(a *console.Console, lines []groupLine) error {
 				if r.Reached {
 					target = "reached"
 				}
-				fmt.Fprintf(w, "%d\t%d\t%.4g J\t%s\t%d\t%s\n", r.Recurrence, r.BatchSize, r.EnergyJoules, render.Duration(r.Seconds), r.Epochs, target)
+				fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%d\t%s\n", r.Recurrence, r.BatchSize, unit.Joules(r.EnergyJoules), render.Duration(r.Seconds), r.Epochs, target)
 			}
 		}); err != nil {
 			return err

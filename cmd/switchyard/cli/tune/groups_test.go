@@ -49,7 +49,7 @@ func TestGroupsOfRecurringJobs(t *testing.T) {
 	_, out, _ = s.Run("tune", "groups", "nightly")
 	for _, want := range []string{
 		"group nightly of vision lab: 2 recurrences", "running    night-3 with batch size 32", "32 2 jobs 1100 J 1m50s 200 W",
-		"1 32 1000 J 1m40s 4 reached", "2 32 5000 J 8m20s 4 missed", "2 32 1200 J 2m00s 4 reached",
+		"1 32 1000 J 1m40s 4 reached", "2 32 1.39 Wh 8m20s 4 missed", "2 32 1200 J 2m00s 4 reached",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("want %q:\n%s", want, out)

@@ -21,6 +21,8 @@ type Gang struct {
 	Servers *train.ServersSpec
 	// Class is the place in Node.Class that says whether a node suits it; Anywhere if every node does.
 	Class int
+	// Need is what it asks of each of its devices.
+	Need train.DeviceNeed
 	// MemoryClass is equal for gangs whose devices must have so much memory that the same nodes have enough.
 	MemoryClass int
 	// Slow are the devices that it avoids.
@@ -123,7 +125,7 @@ const Anywhere = -1
 
 func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	spec := j.Spec.WithDefaults()
-	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, of.Now)}
+	g := &Gang{Job: j, Need: spec.DeviceNeed(), Class: Anywhere, Level: j.Priority, Slow: avoided(j, of.Now)}
 	if spec.AdaptiveBatch != nil {
 		g.Signature, g.Family = cmp.Or(spec.Signature(), string(j.ID)), spec.FamilyKey()
 	}
@@ -133,24 +135,13 @@ func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	}
 	if r := j.Running; r != nil && !r.StopPending {
 		g.Silent = !r.Spoke
-		g.Unsaved = r.Spoke && wouldLoseAll(j, &of.Tuning)
+		g.Unsaved = j.WouldLoseAll(&of.Tuning)
 	}
 	return g
 }
 
 // Stuck says that the gang must not be asked to leave what it holds.
 func (g *Gang) Stuck() bool { return g.Silent || g.Unsaved }
-
-// nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
-// has one, and not an epoch later.
-const nearSave = 600
-
-// wouldLoseAll says whether a job that runs has no checkpoint to go on from, and will not have one soon.
-func wouldLoseAll(j *state.Job, t *state.Tuning) bool {
-	r := j.Running
-	saved := r.Saved || r.Epochs > 0 || j.EpochsDone > 0
-	return t.AtEpochs && !t.PreemptUnsaved && !saved && !(r.NextSaveSeconds > 0 && r.NextSaveSeconds <= nearSave)
-}
 
 // ServersLeast is the least number of parameter servers.
 func (g *Gang) ServersLeast() int {
@@ -186,6 +177,9 @@ func (g *Gang) ServerNeeds(servers int) (cores int, ram int64) {
 func (g *Gang) Fits(memory int64) bool {
 	return memory == 0 || int64(g.Spec.EstimatedMemory()) <= memory
 }
+
+// Asks says in words which devices the gang needs at least.
+func (g *Gang) Asks() string { return g.Need.Count(g.Least) }
 
 // Suits says whether the gang may have devices of a node.
 func (g *Gang) Suits(n *Node) bool {

@@ -69,7 +69,7 @@ func (s *Snapshot) mustLeave(g *Gang, node train.NodeID, d train.DeviceID) bool 
 		if e.Node != node || !e.Concerns(g.ID) || !e.Covers(d) {
 			continue
 		}
-		if !runsOn(g.Running, node, d) || e.Leave && !g.Running.Unasked() {
+		if !runsOn(g.Running, node, d) || e.Leave && !g.Running.Unasked() && (e.Now || !g.Unsaved) {
 			return true
 		}
 	}

@@ -101,7 +101,7 @@ func (s *Snapshot) LinkWait(g *Gang, p Placement) float64 {
 		return 0
 	}
 	nodes := len(p.Parts)
-	steps := float64(max(g.Spec.MaxEpochs-g.EpochsDone, 1)) * g.Spec.StepsIn(g.config(p.Size(), nodes))
+	steps := math.Max(g.Spec.Epochs()-g.Done(), 1) * g.Spec.StepsIn(g.config(p.Size(), nodes))
 	return bounded(steps * 2 * float64(nodes-1) * delay)
 }
 

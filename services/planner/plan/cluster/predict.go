@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -32,12 +33,12 @@ const (
 // Predict predicts how long each gang will take, from its model, the user or the other gangs.
 func (s *Snapshot) Predict() {
 	var known []float64
-	widest := s.Widest()
+	widest := s.Widest(AnyNode)
 	for _, g := range s.Gangs {
 		p := &g.predicted
 		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(g.Most, widest)-g.Least, 0))
-		if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && m.Times(&g.Spec) {
-			p.source, p.epochsLeft = FromModel, m.EpochsLeft(float64(g.EpochsDone), g.Spec.StopRule()).Expected
+		if m := g.Model; m != nil && g.Spec.Epochs() > 0 && m.Times(&g.Spec) {
+			p.source, p.epochsLeft = FromModel, m.EpochsLeft(g.Done(), g.Spec.StopRule()).Expected
 			known = append(known, g.Remaining(g.Least)/g.Ahead())
 			continue
 		}
@@ -64,18 +65,25 @@ func (g *Gang) Source() Source { return g.predicted.source }
 
 // Ahead is the part of the training that has not been done. A job at its end is assumed to be nearly there.
 func (g *Gang) Ahead() float64 {
-	if g.Spec.MaxEpochs <= 0 {
+	if g.Spec.Epochs() <= 0 {
 		return 1
 	}
 	const least = 0.01
-	return math.Max(1-float64(g.EpochsDone)/float64(g.Spec.MaxEpochs), least)
+	return math.Max(1-g.Done()/g.Spec.Epochs(), least)
 }
 
-// Widest is the size of the largest node, or if gangs may span nodes, of the largest number of devices of one model.
-func (s *Snapshot) Widest() int {
+// Done is how many epochs are done, fractions included if the job reports its steps.
+func (g *Gang) Done() float64 { return cmp.Or(g.Job.Done, float64(g.EpochsDone)) }
+
+// Widest is the size of the largest node that suits, or if gangs may span nodes, the largest number of devices of one
+// model.
+func (s *Snapshot) Widest(suits func(*Node) bool) int {
 	most, byModel := 0, map[string]int{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
+		if !suits(n) {
+			continue
+		}
 		size := n.Room()
 		if s.Spans {
 			size += byModel[n.Model]
@@ -85,6 +93,9 @@ func (s *Snapshot) Widest() int {
 	}
 	return most
 }
+
+// AnyNode suits every node.
+func AnyNode(*Node) bool { return true }
 
 // Remaining is the predicted time to the end, in seconds, on the given number of devices of one node from now on.
 func (g *Gang) Remaining(devices int) float64 {
@@ -116,11 +127,20 @@ func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
 	return g.computeServed(on)
 }
 
+// within bounds a prediction by the rest of the time limit, after which the job is ended.
+func (g *Gang) within(seconds float64) float64 {
+	const least = 1
+	if g.Spec.TimeLimit > 0 {
+		return math.Min(seconds, math.Max(g.Spec.TimeLimit.Seconds()-g.RunSeconds, least))
+	}
+	return seconds
+}
+
 // computeServed is the prediction for a gang with parameter servers.
 func (g *Gang) computeServed(on train.Config) float64 {
 	if g.predicted.source == FromModel {
 		each, _ := g.Model.EpochSecondsOn(on, g.Spec.StepsIn)
-		return bounded(g.predicted.epochsLeft * each)
+		return g.within(bounded(g.predicted.epochsLeft * each))
 	}
 	// The prior only says how the step changes with the gang; the time itself is guessed.
 	batch := max(g.Spec.BatchSize, 1)
@@ -131,7 +151,7 @@ func (g *Gang) computeServed(on train.Config) float64 {
 	}
 	least := g.config(g.Least, 1)
 	least.Servers = 1
-	return bounded(g.predicted.guess * epoch(on) / epoch(least))
+	return g.within(bounded(g.predicted.guess * epoch(on) / epoch(least)))
 }
 
 // Forecast predicts when a gang that goes on with a placement now ends, in seconds, with the interval that holds eight
@@ -148,7 +168,10 @@ func (s *Snapshot) Forecast(g *Gang, p Placement) (train.Span, bool) {
 	var span train.Span
 	switch g.Source() {
 	case FromNothing:
-		return span, false
+		if g.Spec.TimeLimit == 0 {
+			return span, false
+		}
+		span = train.Span{Expected: expected, High: g.within(math.Inf(1))}
 	case FromUser:
 		span = train.Span{Expected: expected, Low: userLow * expected, High: userHigh * expected}
 	case FromModel:
@@ -162,6 +185,7 @@ func (s *Snapshot) Forecast(g *Gang, p Placement) (train.Span, bool) {
 		span.Expected = math.Max(span.Expected-gone, lateExpected*gone)
 		span.Low, span.High = math.Max(span.Low-gone, 0), math.Max(span.High-gone, lateHigh*gone)
 	}
+	span.Expected, span.Low, span.High = g.within(span.Expected), g.within(span.Low), g.within(span.High)
 	span.High += s.Tuning.RestartSeconds // its last save and exit
 	span.Expected, span.Low = bounded(span.Expected), bounded(math.Min(span.Low, span.Expected))
 	span.High = math.Max(bounded(span.High), span.Expected)
@@ -173,21 +197,23 @@ func (g *Gang) remainingSpan(on train.Config) (train.Span, bool) {
 	if g.Model == nil {
 		return train.Span{}, false
 	}
-	return g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), g.Spec.StepsIn)
+	return g.Model.RemainingSeconds(on, g.Done(), g.Spec.StopRule(), g.Spec.StepsIn)
 }
 
 // inEpoch is for how long a gang has been in its present epoch, by its attempt and the time of its epochs. Code that
-// has not called the job API has gone on since its start. Users' estimates and adaptive batches count steps already.
+// has not called the job API has gone on since its start. Users' estimates, adaptive batches and code that reports its
+// steps need no such guess, and a time limit counts from now.
 func (g *Gang) inEpoch(expected float64) float64 {
-	r, left := g.Running, max(g.Spec.MaxEpochs-g.EpochsDone, 1)
-	if r == nil || g.Source() != FromModel || g.Spec.AdaptiveBatch != nil {
+	r, left := g.Running, math.Max(g.Spec.Epochs()-g.Done(), 1)
+	guessed := g.Job.Done == 0 && g.Source() == FromModel && g.Spec.AdaptiveBatch == nil
+	if r == nil || !guessed || expected >= g.within(math.Inf(1)) {
 		return 0
 	}
 	gone := math.Max(r.Seconds-g.Model.StartSeconds, 0)
 	if !r.Spoke && r.Epochs == 0 {
 		return gone
 	}
-	epoch := expected / float64(left)
+	epoch := expected / left
 	return math.Min(math.Max(gone-float64(r.Epochs)*epoch, 0), epoch)
 }
 
@@ -204,8 +230,8 @@ func (g *Gang) computeOn(on train.Config) float64 {
 	}
 	steps := g.Spec.StepsIn
 	if g.predicted.source == FromModel && g.Model != nil {
-		left, _ := g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), steps)
-		return bounded(left.Expected)
+		left, _ := g.Model.RemainingSeconds(on, g.Done(), g.Spec.StopRule(), steps)
+		return g.within(bounded(left.Expected))
 	}
 	// The prior only says how the step grows with the devices; the time itself is guessed.
 	shape := curve.PriorAllReduce(max(g.Spec.BatchSize, 1))
@@ -213,7 +239,7 @@ func (g *Gang) computeOn(on train.Config) float64 {
 		cfg.LocalBatch = max(cfg.LocalBatch, 1)
 		return shape.StepSeconds(cfg) * steps(cfg)
 	}
-	return bounded(g.predicted.guess * epoch(on) / epoch(g.config(g.Least, 1)))
+	return g.within(bounded(g.predicted.guess * epoch(on) / epoch(g.config(g.Least, 1))))
 }
 
 // bounded keeps what no model should say out of the arithmetic and the plan: a plan with an infinite number could not
@@ -229,14 +255,15 @@ func bounded(seconds float64) float64 {
 // Changeable is the share of a gang's remaining time that a restart could still shorten: it leaves at the end of the
 // epoch that it is in, or of its step if its code can stop at any.
 func (g *Gang) Changeable() float64 {
-	if g.Spec.MaxEpochs <= 0 || g.Running != nil && g.Running.AnyStep {
+	all := g.Spec.Epochs()
+	if all <= 0 || g.Running != nil && g.Running.AnyStep {
 		return 1
 	}
-	left := float64(g.Spec.MaxEpochs - g.EpochsDone)
-	if left <= 1 {
+	later := all - float64(g.EpochsDone) - 1
+	if later <= 0 {
 		return 0
 	}
-	return (left - 1) / left
+	return later / (all - g.Done())
 }
 
 // Saves is what a restart on another number of devices would save, in seconds.
@@ -253,13 +280,13 @@ func (g *Gang) Expect(seconds map[int]float64, first float64) {
 		if left, known := seconds[g.Least+i]; known {
 			last = left
 		}
-		g.predicted.seconds[i] = last
+		g.predicted.seconds[i] = g.within(last)
 	}
 }
 
 // ExpectOn sets the prediction for one number of devices.
 func (g *Gang) ExpectOn(devices int, seconds float64) {
 	if i := devices - g.Least; i >= 0 && i < len(g.predicted.seconds) {
-		g.predicted.source, g.predicted.seconds[i] = FromModel, seconds
+		g.predicted.source, g.predicted.seconds[i] = FromModel, g.within(seconds)
 	}
 }

@@ -23,7 +23,7 @@ func (a *account) blockers(g *cluster.Gang, ahead int) []train.Reason {
 	switch {
 	case g.Head != nil:
 		reasons = append(reasons, train.Reason{
-			Code: HeadOfLineBlocked, Message: fmt.Sprintf("waits in line behind %s, which needs %s", g.Head.ID, cluster.Devices(g.Head.Least)),
+			Code: HeadOfLineBlocked, Message: fmt.Sprintf("waits in line behind %s, which needs %s", g.Head.ID, g.Head.Asks()),
 			Hint: "the policy fifo lets nobody pass",
 		})
 		if shares {
@@ -32,7 +32,7 @@ func (a *account) blockers(g *cluster.Gang, ahead int) []train.Reason {
 		return reasons // devices may well be free
 	case a.reserved[g] > 0:
 		return append([]train.Reason{{
-			Code: DevicesKept, Message: fmt.Sprintf("needs %s; %s kept for it since it has waited for too long", cluster.Devices(g.Least), cluster.Devices(a.reserved[g])),
+			Code: DevicesKept, Message: fmt.Sprintf("needs %s; %s kept for it since it has waited for too long", g.Asks(), cluster.Devices(a.reserved[g])),
 		}}, reasons...)
 	case bound:
 		if reasons = append(reasons, limited); shares {
@@ -92,7 +92,7 @@ func (a *account) bound(g *cluster.Gang) (train.Reason, bool) {
 	kept, watts := a.Ledger.Reserved(g)
 	if quota, left, has := a.Ledger.Quota(g.Spec.Tenant); has && left-kept < g.Least {
 		r := train.Reason{
-			Code: QuotaReached, Message: fmt.Sprintf("needs %s; %q holds %d of its quota of %d", cluster.Devices(g.Least), g.Spec.Tenant, quota-left, quota),
+			Code: QuotaReached, Message: fmt.Sprintf("needs %s; %q holds %d of its quota of %d", g.Asks(), g.Spec.Tenant, quota-left, quota),
 			Hint: "it starts when jobs of the same tenant end",
 		}
 		if kept > 0 {
@@ -105,7 +105,7 @@ func (a *account) bound(g *cluster.Gang) (train.Reason, bool) {
 	}
 	if a.spaces.Of(g).Free >= g.Least && !a.allowed(g) {
 		r := train.Reason{
-			Code: PowerBudgetReached, Message: fmt.Sprintf("needs %s, and the power budget leaves %.0f W", cluster.Devices(g.Least), max(a.Ledger.Watts(), 0)),
+			Code: PowerBudgetReached, Message: fmt.Sprintf("needs %s, and the power budget leaves %.0f W", g.Asks(), max(a.Ledger.Watts(), 0)),
 			Hint: "it starts when others end, or with a larger power budget",
 		}
 		if watts > 0 {
@@ -127,7 +127,7 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	if a.Spans {
 		where = ""
 	}
-	what := cluster.Devices(g.Least)
+	what := g.Asks()
 	if g.Servers != nil {
 		what += " and 1 parameter server"
 		space = a.spaces.Devices(g)
@@ -138,6 +138,9 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	}
 	if g.Servers != nil && space.Free >= g.Least && a.spaces.Of(g).Free < g.Least {
 		r = a.needsServer(g, space.Free, where)
+	}
+	if small := a.tooSmall(g); small > 0 && g.Need.Kind == train.KindGPU {
+		r.Message += "; the largest that is free has " + small.Exact()
 	}
 	if kept := a.spaces.Kept(g); len(kept) > 0 {
 		r.Message += "; " + feasible.KeptWords(kept)
@@ -150,6 +153,18 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	}
 	r.Hint = a.silentBelow(g.Priority)
 	return r
+}
+
+// tooSmall is the memory of the largest free device that would suit a gang if it had more memory; 0 if there is none.
+func (a *account) tooSmall(g *cluster.Gang) unit.Bytes {
+	var most unit.Bytes
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
+		if !g.Fits(n.Memory) && a.Ledger.FreeFor(g, i) > 0 && n.Spec.Has(g.Spec.NodeLabels) && g.Need.Suits(n.Spec) {
+			most = max(most, unit.Bytes(n.Memory))
+		}
+	}
+	return most
 }
 
 // areFree counts free devices in words.
@@ -169,7 +184,7 @@ func (a *account) needsServer(g *cluster.Gang, free int, where string) train.Rea
 		}
 	}
 	r := train.Reason{Code: WaitingForServer, Hint: "lower what a parameter server needs, or wait until others end"}
-	need := fmt.Sprintf("needs %s and %s%s%s; %s free", cluster.Devices(g.Least), cluster.ServerWords(g), where, feasible.Selector(g), areFree(free))
+	need := fmt.Sprintf("needs %s and %s%s%s; %s free", g.Asks(), cluster.ServerWords(g), where, feasible.Selector(g), areFree(free))
 	switch {
 	case g.Servers.Cores > cores && cores == 0:
 		r.Message = need + ", and no node with a free device has a core left"

@@ -29,9 +29,9 @@ func (p *Spaces) Kept(g *cluster.Gang) []train.Reason {
 	return kept
 }
 
-// suits says whether a node has the labels and the memory that a gang asks for, exclusions aside.
+// suits says whether a node has the labels and devices that a gang asks for, exclusions aside.
 func suits(g *cluster.Gang, n *cluster.Node) bool {
-	return g.Fits(n.Memory) && n.Spec.Has(g.Spec.NodeLabels)
+	return g.Fits(n.Memory) && n.Spec.Has(g.Spec.NodeLabels) && g.Need.Suits(n.Spec)
 }
 
 // excluded is the reason of a gang that would find its devices if nothing were excluded; false if that is not why it
@@ -42,7 +42,7 @@ func (p *Spaces) excluded(g *cluster.Gang) (train.Reason, bool) {
 		return train.Reason{}, false
 	}
 	r := kept[0]
-	r.Message = fmt.Sprintf("needs %s%s, and %s", cluster.Devices(g.Least), Selector(g), KeptWords(kept))
+	r.Message = fmt.Sprintf("needs %s%s, and %s", g.Asks(), Selector(g), KeptWords(kept))
 	return r, true
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -21,7 +22,7 @@ func Classify(s *cluster.Snapshot) {
 	selectors, off := map[string]selector{}, excludedNodes(s)
 	for _, g := range s.Gangs {
 		if key := selectorOf(g, off); key != "" {
-			selectors[key] = selector{g.Spec.NodeLabels, off[g.ID]}
+			selectors[key] = selector{g.Spec.NodeLabels, g.Need, off[g.ID]}
 		}
 	}
 	names := slices.Sorted(maps.Keys(selectors))
@@ -43,22 +44,27 @@ func Classify(s *cluster.Snapshot) {
 	islands(s)
 }
 
-// selector is the labels that gangs ask for, and the nodes that are excluded for one gang alone.
+// selector is the labels and the devices that gangs ask for, and the nodes that are excluded for one gang alone.
 type selector struct {
 	labels map[string]string
+	need   train.DeviceNeed
 	off    []train.NodeID
 }
 
 func (of selector) suits(n *train.Node) bool {
-	return n.Has(of.labels) && !slices.Contains(of.off, n.ID)
+	return n.Has(of.labels) && of.need.Suits(n) && !slices.Contains(of.off, n.ID)
 }
 
 // selectorOf tells selectors apart; empty if any node will do.
 func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
-	if len(off[g.ID]) > 0 {
-		return Selector(g) + "\x00" + string(g.ID)
+	key := Selector(g)
+	if g.Need.Chosen() {
+		key += "\x00" + string(g.Need.Kind) + " " + strings.Join(g.Need.Models, "|")
 	}
-	return Selector(g)
+	if len(off[g.ID]) > 0 {
+		key += "\x00" + string(g.ID)
+	}
+	return key
 }
 
 // excludedNodes are the nodes that are excluded for one job alone.
@@ -251,22 +257,14 @@ func (p *Spaces) impossible(g *cluster.Gang) (train.Reason, bool) {
 		if g.Servers != nil && p.Devices(g).Widest >= g.Least {
 			return noServer(p.s, g), true
 		}
-		return tooFew(p.s, g), true
+		return p.tooFew(g), true
 	}
 	return train.Reason{}, false
 }
 
 // labelled says whether any node has the labels that a gang asks for.
 func labelled(s *cluster.Snapshot, g *cluster.Gang) bool {
-	if g.Class == cluster.Anywhere || len(g.Spec.NodeLabels) == 0 {
-		return true
-	}
-	for i := range s.Nodes {
-		if s.Nodes[i].Class[g.Class] == '1' {
-			return true
-		}
-	}
-	return false
+	return len(g.Spec.NodeLabels) == 0 || slices.ContainsFunc(s.Nodes, func(n cluster.Node) bool { return n.Spec.Has(g.Spec.NodeLabels) })
 }
 
 // noServer is the reason of a gang that would find devices if it needed no parameter server.
@@ -284,7 +282,7 @@ func noServer(s *cluster.Snapshot, g *cluster.Gang) train.Reason {
 	case g.Servers.MemoryMiB<<20 > ram:
 		r.Message = fmt.Sprintf("needs %s, and the largest node%s has %s", cluster.ServerWords(g), Selector(g), unit.Bytes(ram))
 	default:
-		r.Message = fmt.Sprintf("needs %s and %s, and no node%s has room for the server beside its workers", cluster.Devices(g.Least), cluster.ServerWords(g), Selector(g))
+		r.Message = fmt.Sprintf("needs %s and %s, and no node%s has room for the server beside its workers", g.Asks(), cluster.ServerWords(g), Selector(g))
 		r.Hint = "lower min_devices or what a parameter server needs"
 	}
 	return r
@@ -293,6 +291,7 @@ func noServer(s *cluster.Snapshot, g *cluster.Gang) train.Reason {
 // The codes of what is never feasible.
 const (
 	NoNode        = "NoNode"
+	NoSuchDevice  = "NoSuchDevice"
 	DevicesTooFew = "DevicesTooFew"
 	LinkDegraded  = "LinkDegraded"
 )
@@ -317,30 +316,46 @@ func cutOff(s *cluster.Snapshot, g *cluster.Gang) (train.Reason, bool) {
 	}
 	return train.Reason{
 		Code:    LinkDegraded,
-		Message: fmt.Sprintf("needs %s on nodes between which packets arrive, and there are %d: %s", cluster.Devices(g.Least), widest, cluster.LossWords(bad)),
+		Message: fmt.Sprintf("needs %s on nodes between which packets arrive, and there are %d: %s", g.Asks(), widest, cluster.LossWords(bad)),
 		Hint:    "`switchyard net status` shows the links",
 	}, true
 }
 
 // tooFew is the reason of a gang that needs more devices in one place than there are.
-func tooFew(s *cluster.Snapshot, g *cluster.Gang) train.Reason {
-	where, widest := " on one node", "the largest has"
+func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
+	s, where, widest := p.s, " on one node", "the largest has"
 	if s.Spans {
 		where, widest = "", "there are"
 	}
-	most := s.Widest()
+	most := s.Widest(cluster.AnyNode)
 	r := train.Reason{
-		Code: DevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", cluster.Devices(g.Least), where, widest, most),
+		Code: DevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", g.Asks(), where, widest, most),
 		Hint: "lower min_devices or add devices",
 	}
 	switch {
+	case g.Need.Chosen():
+		if lacks := g.Need.Lacks(p.labelled(g)); lacks != "" {
+			return train.Reason{Code: NoSuchDevice, Message: fmt.Sprintf("needs %s%s, and %s", g.Asks(), Selector(g), lacks), Hint: "add such a device, or ask for less"}
+		}
+		r.Message = fmt.Sprintf("needs %s%s%s, and %s %d", g.Asks(), where, Selector(g), widest, s.Widest(g.Suits))
 	case most < g.Least:
 	case len(g.Spec.NodeLabels) > 0:
-		r.Message = fmt.Sprintf("needs %s%s%s, and there are fewer", cluster.Devices(g.Least), where, Selector(g))
+		r.Message = fmt.Sprintf("needs %s%s%s, and there are fewer", g.Asks(), where, Selector(g))
 		r.Hint = "lower min_devices or what is asked of the node"
 	default:
-		r.Message = fmt.Sprintf("needs %s of %s each%s, and no node has them", cluster.Devices(g.Least), g.Spec.EstimatedMemory(), where)
+		r.Message = fmt.Sprintf("needs %s of %s each%s, and no node has them", g.Asks(), g.Spec.EstimatedMemory(), where)
 		r.Hint = "lower min_devices or estimated_memory_mib"
 	}
 	return r
+}
+
+// labelled are the nodes with the labels that a gang asks for.
+func (p *Spaces) labelled(g *cluster.Gang) []train.Node {
+	var nodes []train.Node
+	for i := range p.s.Nodes {
+		if n := p.s.Nodes[i].Spec; n.Has(g.Spec.NodeLabels) {
+			nodes = append(nodes, *n)
+		}
+	}
+	return nodes
 }

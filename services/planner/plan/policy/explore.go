@@ -51,7 +51,7 @@ func (o *gains) nextSample(g *cluster.Gang, here train.Config, bounds curve.Samp
 func (o *gains) affordable(g *cluster.Gang, from, to train.Config) bool {
 	here, known := g.Model.EpochSecondsOn(from, g.Spec.StepsIn)
 	there, _ := g.Model.EpochSecondsOn(to, g.Spec.StepsIn)
-	left, _ := g.Model.RemainingSeconds(from, float64(g.EpochsDone), g.Spec.StopRule(), g.Spec.StepsIn)
+	left, _ := g.Model.RemainingSeconds(from, g.Done(), g.Spec.StopRule(), g.Spec.StepsIn)
 	price := 2*o.RestartSeconds(g) + math.Max(there-here, 0)
 	return known && price <= o.Tuning.Hysteresis*left.Expected/float64(curve.EnoughSamples(g.Spec.SpeedKind()))
 }

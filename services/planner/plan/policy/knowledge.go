@@ -144,7 +144,7 @@ func (b *knowledge) learn(g *cluster.Gang) {
 
 // partOf is the part of its training that a job is in.
 func partOf(g *cluster.Gang) int {
-	return min(g.EpochsDone*noiseParts/max(g.Spec.MaxEpochs, 1), noiseParts-1)
+	return min(int(g.Done()*noiseParts/math.Max(g.Spec.Epochs(), 1)), noiseParts-1)
 }
 
 func (l *throughput) add(s train.Ran) {

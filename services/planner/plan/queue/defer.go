@@ -1,6 +1,6 @@
-// Package queue decides who waits for what before a policy is asked: deferral until energy is cheaper, and reservations
-// for jobs that have waited for too long, which smaller jobs may not backfill. The order of the queue itself is
-// cluster.InQueue.
+// Package queue decides who waits for what before a policy is asked: jobs that are held or paused, deferral until other
+// jobs have ended or energy is cheaper, and reservations for jobs that have waited for too long, which smaller jobs may
+// not backfill. The order of the queue itself is cluster.InQueue.
 package queue
 
 import (
@@ -17,30 +17,20 @@ import (
 // Postponed is the code of a job that waits for energy that is cleaner or cheaper.
 const Postponed = "Postponed"
 
-// Defer takes those jobs out whose energy will cost less later, by the time at which their users want them to start at
-// the latest. A job that has run is not deferred again. It returns why they wait, the soonest first.
+// Defer takes those jobs out that people hold or have paused, those that wait for other jobs to end, and those whose
+// energy will cost less later, by the time at which their users want them to start at the latest. It returns why they
+// wait, the soonest first.
 func Defer(s *cluster.Snapshot) []train.Waiting {
-	if len(s.State.Rates) == 0 {
-		return nil
-	}
 	var waiting []train.Waiting
 	s.Gangs = slices.DeleteFunc(s.Gangs, func(g *cluster.Gang) bool {
-		begun := g.Running != nil || g.Planned != nil || g.RunSeconds > 0
-		if begun || g.Spec.Energy == nil || g.Spec.Energy.StartBy == nil {
+		w := train.Waiting{Job: g.ID, Blockers: withheld(g)}
+		if len(w.Blockers) == 0 {
+			w = postponed(s, g)
+		}
+		if len(w.Blockers) == 0 {
 			return false
 		}
-		start, saving := s.State.Rates.BestStart(s.State.Now, *g.Spec.Energy.StartBy, length(s, g))
-		if !start.After(s.State.Now) {
-			return false
-		}
-		s.Deferred = append(s.Deferred, g)
-		waiting = append(waiting, train.Waiting{
-			Job: g.ID, StartInSeconds: start.Sub(s.State.Now).Seconds(),
-			Blockers: []train.Reason{{
-				Code: Postponed, Message: fmt.Sprintf("starts at %s: energy then costs %.0f %% less", start.UTC().Format(time.RFC3339), 100*saving),
-				Hint: "leave out energy.start_by to start at once",
-			}},
-		})
+		s.Deferred, waiting = append(s.Deferred, g), append(waiting, w)
 		return true
 	})
 	for i, g := range s.Gangs {
@@ -52,10 +42,41 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 	return waiting
 }
 
+// withheld are the reasons of a job that people hold or have paused, or that waits for others to end.
+func withheld(g *cluster.Gang) []train.Reason {
+	var reasons []train.Reason
+	if g.Withheld != nil {
+		reasons = append(reasons, *g.Withheld)
+	}
+	for _, d := range g.Awaits {
+		reasons = append(reasons, d.Reason())
+	}
+	return reasons
+}
+
+// postponed is the wait of a job whose energy will cost less later; without blockers if it need not wait. A job that
+// has run is not deferred again.
+func postponed(s *cluster.Snapshot, g *cluster.Gang) train.Waiting {
+	w := train.Waiting{Job: g.ID}
+	begun := g.Running != nil || g.Planned != nil || g.RunSeconds > 0
+	if len(s.State.Rates) == 0 || begun || g.Spec.Energy == nil || g.Spec.Energy.StartBy == nil {
+		return w
+	}
+	start, saving := s.State.Rates.BestStart(s.State.Now, *g.Spec.Energy.StartBy, length(s, g))
+	if start.After(s.State.Now) {
+		w.StartInSeconds = start.Sub(s.State.Now).Seconds()
+		w.Blockers = []train.Reason{{
+			Code: Postponed, Message: fmt.Sprintf("starts at %s: energy then costs %.0f %% less", start.UTC().Format(time.RFC3339), 100*saving),
+			Hint: "leave out energy.start_by to start at once",
+		}}
+	}
+	return w
+}
+
 // length returns the time that a job is assumed to run on the fewest devices that it asks for.
 func length(s *cluster.Snapshot, g *cluster.Gang) time.Duration {
 	seconds := g.Spec.EstimatedHours * 3600
-	if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && m.Times(&g.Spec) {
+	if m := g.Model; m != nil && g.Spec.Epochs() > 0 && m.Times(&g.Spec) {
 		on := g.Spec.On(max(g.Spec.MinDevices, 1), 1)
 		left, _ := m.RemainingSeconds(on, 0, g.Spec.StopRule(), g.Spec.StepsIn)
 		seconds = left.Expected

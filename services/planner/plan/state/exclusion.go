@@ -33,10 +33,10 @@ func (s *State) Standings() map[train.NodeID]map[train.DeviceID]Standing {
 		n := &s.Nodes[i]
 		for k := range n.Devices {
 			id := n.Devices[k].ID
-			off, leave := false, false
+			off, leave := false, mayStay
 			for _, e := range excluded[n.ID] {
 				if e.Covers(id) {
-					off, leave = true, leave || e.Leave
+					off, leave = true, max(leave, leaves(e))
 				}
 			}
 			if !off {
@@ -46,7 +46,7 @@ func (s *State) Standings() map[train.NodeID]map[train.DeviceID]Standing {
 				standings[n.ID] = map[train.DeviceID]Standing{}
 			}
 			standings[n.ID][id] = Gone
-			if stay, runs := stays[place{n.ID, id}]; runs && (stay == mustStay || !leave) {
+			if stay, runs := stays[place{n.ID, id}]; runs && stay >= leave {
 				standings[n.ID][id] = Closed
 			}
 		}
@@ -60,13 +60,29 @@ type place struct {
 	device train.DeviceID
 }
 
-// stay says whether an attempt can be asked to leave.
+// stay says for how strong a reason an attempt stays where it runs. It leaves for an exclusion that is stronger.
 type stay int
 
 const (
 	mayStay stay = iota
+	// losesAll: it has saved nothing yet.
+	losesAll
+	// mustLeave is stronger than that.
+	mustLeave
+	// mustStay: it cannot be asked to leave.
 	mustStay
 )
+
+// leaves returns which attempts an exclusion has leave: those that stay for a weaker reason.
+func leaves(e *train.Exclusion) stay {
+	switch {
+	case e.Leave && e.Now:
+		return mustLeave
+	case e.Leave:
+		return losesAll
+	}
+	return mayStay
+}
 
 // staying are the devices on which attempts run.
 func (s *State) staying() map[place]stay {
@@ -78,12 +94,14 @@ func (s *State) staying() map[place]stay {
 		}
 		for _, part := range j.Running.Places() {
 			for _, id := range part.Devices {
-				at := place{part.Node, id}
-				if j.Running.Unasked() {
-					stays[at] = mustStay
-				} else if _, known := stays[at]; !known {
-					stays[at] = mayStay
+				at, why := place{part.Node, id}, mayStay
+				switch {
+				case j.Running.Unasked():
+					why = mustStay
+				case j.WouldLoseAll(&s.Tuning):
+					why = losesAll
 				}
+				stays[at] = max(stays[at], why)
 			}
 		}
 	}

@@ -42,22 +42,29 @@ type Job struct {
 	ID   train.JobID `json:"id"`
 	Spec train.Spec  `json:"spec"`
 	// Priority is the effective one; higher goes first.
-	Priority        int          `json:"priority"`
-	SubmittedAt     time.Time    `json:"submitted_at"`
-	EpochsDone      int          `json:"epochs_done"`
-	RunSeconds      float64      `json:"run_seconds"`
+	Priority    int       `json:"priority"`
+	SubmittedAt time.Time `json:"submitted_at"`
+	EpochsDone  int       `json:"epochs_done"`
+	RunSeconds  float64   `json:"run_seconds"`
+	// CancelRequested is set while a job has to leave, whatever a plan says.
 	CancelRequested bool         `json:"cancel_requested,omitempty"`
 	Model           *train.Model `json:"model,omitempty"`
 	// Running is the live attempt. Planned is what the last plan gave, applied or not: the planner keeps it while it is
 	// being applied.
 	Running *Running `json:"running,omitempty"`
 	Planned *Holding `json:"planned,omitempty"`
+	// Withheld is why people keep a job that waits from its devices.
+	Withheld *train.Reason `json:"withheld,omitempty"`
 
+	// Awaits are the jobs that must have ended before this one starts.
+	Awaits []train.Dependency `json:"awaits,omitempty"`
 	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish.
 	WantsDevices int `json:"wants_devices,omitempty"`
 	// BatchDevices is the number of devices for which the batch size of the job is meant: on others a step has as many
 	// samples. 0: the batch size holds for each device of any number.
 	BatchDevices int `json:"batch_devices,omitempty"`
+	// Done is how many epochs are done by the steps of the job, fractions included; 0 if it reports none.
+	Done float64 `json:"done,omitempty"`
 
 	// Restarts counts the starts after the first one. DeviceSeconds is the device time of all attempts.
 	Restarts      int     `json:"restarts,omitempty"`
@@ -128,6 +135,21 @@ func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
 
 // Measured says whether the attempt has shown how fast it is where it runs, and may be resized or moved for that.
 func (r *Running) Measured() bool { return r.Epochs >= 1 || r.AnyStep && r.NextSaveSeconds > 0 }
+
+// nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
+// has one, and not an epoch later.
+const nearSave = 600
+
+// WouldLoseAll says whether a job that runs, and could be asked to leave, has no checkpoint to go on from, and will not
+// have one soon.
+func (j *Job) WouldLoseAll(t *Tuning) bool {
+	r := j.Running
+	if r == nil || !r.Spoke || r.StopPending || !t.AtEpochs || t.PreemptUnsaved {
+		return false
+	}
+	saved := r.Saved || r.Epochs > 0 || j.EpochsDone > 0
+	return !saved && !(r.NextSaveSeconds > 0 && r.NextSaveSeconds <= nearSave)
+}
 
 // Tuning are the parameters of a decision; zero values stand for the defaults.
 type Tuning struct {

@@ -1,0 +1,140 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// serveWeb runs the service web at Noon, and returns when it answers.
+func serveWeb(t *testing.T, s *clitest.Terminal) console.Reader {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	common := run.Common{NATS: s.Nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: t.TempDir(), Node: "n"}
+	var running conc.WaitGroup
+	running.Go(func() {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, web.New(func() time.Time { return clitest.Noon })); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	r := console.OnSocket(filepath.Join(common.DataDir, api.SocketName))
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		if _, err := r.Jobs(ctx, view.Query{}); err == nil {
+			return r
+		}
+	}
+	t.Fatal("the service does not answer")
+	return nil
+}
+
+func TestEitherReaderSaysTheSame(t *testing.T) {
+	s := clitest.New(t, Commands()...)
+	s.Fill(t)
+	onSocket := serveWeb(t, s)
+	for _, o := range []PsOptions{{}, {AllUsers: true}, {AllUsers: true, Newest: 2}, {AllUsers: true, states: []string{"running", "failed"}}, {states: []string{"queued"}}} {
+		for _, s.Output = range []string{"table", "json"} {
+			var said []string
+			for _, r := range []console.Reader{s.Reader(clitest.Noon), onSocket} {
+				if err := Ps(t.Context(), s.Console, r, o, clitest.Noon); err != nil {
+					t.Fatal(err)
+				}
+				out, told := s.Printed()
+				said = append(said, out+told)
+			}
+			if said[0] != said[1] || said[0] == "" {
+				t.Errorf("%+v as %s\nby the bus:\n%s\nby the service:\n%s", o, s.Output, said[0], said[1])
+			}
+		}
+	}
+}
+
+func TestEitherReaderKnowsTheSameOfAJob(t *testing.T) {
+	s := clitest.New(t)
+	s.Fill(t)
+	clitest.Publish(t, s.Bus, event.OnceFact("unread-1", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "unread", User: "eve"}}))
+	onBus, onSocket := s.Reader(clitest.Noon), serveWeb(t, s)
+	for _, ref := range []string{"resnet-4f2a", "bert", "mni", "vgg-0c", "unread-1", "resnett", "nothing\x1b[31m", "a/b?c", "%2e"} {
+		var said []string
+		for _, r := range []console.Reader{onBus, onSocket} {
+			d, err := r.Job(t.Context(), ref, exit.UnknownJob)
+			text, broken := json.MarshalIndent(d, "", " ")
+			if broken != nil {
+				t.Fatal(broken)
+			}
+			said = append(said, fmt.Sprintf("%s\n%v, exit code %d", text, err, exit.Code(err)))
+		}
+		if diff := cmp.Diff(said[0], said[1]); diff != "" {
+			t.Errorf("%q (-bus +service):\n%s", ref, diff)
+		}
+	}
+}
+
+// A command asks the service of its own installation, and the bus if that is away or serves another bus.
+func TestTheServiceIsAskedFirst(t *testing.T) {
+	s := clitest.New(t, Commands()...)
+	s.Fill(t)
+	dir, about := t.TempDir(), api.About{}
+	t.Setenv("SWITCHYARD_CONTEXT", filepath.Join(dir, "context.json"))
+	if err := installation.WriteContext(installation.ContextPath(), installation.Context{NATS: s.Nats, DataDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(about) })
+	mux.HandleFunc("GET /api/v1/jobs", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(view.Page{Jobs: []view.Job{{ID: "known-to-the-service", State: train.StateQueued}}})
+	})
+	listener, err := installation.ListenUnix(t.Context(), filepath.Join(dir, api.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux}
+	var serving conc.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	defer serving.Wait()
+	defer server.Close()
+	asksService := func() bool {
+		t.Helper()
+		code, out, told := s.Run("ps", "-A")
+		if code != 0 {
+			t.Fatalf("exit %d: %s%s", code, out, told)
+		}
+		if strings.Contains(out, "resnet-4f2a") == strings.Contains(out, "known-to-the-service") {
+			t.Fatalf("neither reader: %s%s", out, told)
+		}
+		return strings.Contains(out, "known-to-the-service")
+	}
+	if about.Bus = s.Nats; !asksService() {
+		t.Error("the service of this bus was not asked")
+	}
+	if about.Bus = "nats://127.0.0.1:1"; asksService() {
+		t.Error("the service of another bus was asked")
+	}
+	about.Bus = s.Nats
+	server.Close()
+	if asksService() {
+		t.Error("a dead service was asked")
+	}
+}

@@ -1,0 +1,193 @@
+// Package results holds the commands that find and show what jobs have produced: files, metrics, curves.
+package results
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Commands returns get, plot and tensorboard.
+func Commands() []console.Command {
+	return []console.Command{getCommand, plotCommand, tensorboardCommand}
+}
+
+// metricsName is a file that is made from the facts of the job.
+const metricsName = "metrics.csv"
+
+// askTimeout bounds one question to an executor.
+const askTimeout = 10 * time.Second
+
+var errNotStarted = errors.New("the job has not started: it has no files")
+
+// Ask asks the executor of a job's machine for its files.
+func Ask(ctx context.Context, b *bus.Bus, r train.FileRequest) (train.FileAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	attempt, _, err := console.GetIfThere(ctx, b, contract.Attempts, string(r.Job))
+	if err != nil {
+		return train.FileAnswer{}, err
+	}
+	machine := cmp.Or(attempt.Machine, attempt.Home())
+	if machine == "" { // the record of a job that ended long ago is deleted
+		started, _, err := console.LastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(r.Job, event.FactStarted))
+		if err != nil {
+			return train.FileAnswer{}, err
+		}
+		machine = cmp.Or(started.Machine, started.Node)
+	}
+	if machine == "" {
+		return train.FileAnswer{}, errNotStarted
+	}
+	return bus.Ask[train.FileRequest, train.FileAnswer](ctx, b, train.FileSubject(machine), r)
+}
+
+func getCommand(a *console.Console) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "get JOB [FILE..]",
+		Short: "List the files of a job, or fetch some of them",
+		Long: `Lists what a job has written, with the folders on its machine: its checkpoints and the files of its working folder. With FILE, as the list names it,
+it fetches that file from the job's machine over the bus. metrics.csv is made from what the job has reported: a row per epoch. Pods' files stay in their volumes.`,
+		Example: `  switchyard get first
+  switchyard get first checkpoints/model.pt metrics.csv --to results
+  switchyard get first metrics.csv --to -`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				job, err := console.FindJob(ctx, b, args[0], exit.Failed)
+				if err != nil {
+					return err
+				}
+				if len(args) == 1 {
+					return list(ctx, a, b, job)
+				}
+				for _, name := range args[1:] {
+					if err := get(ctx, a, b, job, name, to); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", ".", "folder to put files in, or - for standard output")
+	return cmd
+}
+
+func list(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job) error {
+	answer, err := Ask(ctx, b, train.FileRequest{Job: job.ID})
+	if err != nil {
+		return err
+	}
+	if a.Output == "json" {
+		return a.PrintJSON(answer)
+	}
+	f := answer.Folders
+	fmt.Fprintf(a.Stderr, "on node %s\n", f.Machine)
+	for _, line := range [][2]string{{"checkpoints", f.Checkpoints}, {"work", f.Work}, {"output", f.Output}} {
+		if line[1] != "" {
+			fmt.Fprintf(a.Stderr, "  %-11s %s\n", line[0], render.EscapeText(line[1]))
+		}
+	}
+	err = a.Table("FILE\tSIZE\tCHANGED", func(w io.Writer) {
+		now := time.Now()
+		fmt.Fprintf(w, "%s\t-\t-\n", metricsName)
+		for _, file := range answer.Files {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(file.Path), file.Size, render.Clock(file.ChangedAt, now))
+		}
+	})
+	if answer.More {
+		fmt.Fprintln(a.Stderr, "older files are not shown: see the folders above")
+	}
+	return err
+}
+
+// get fetches one file. It has its name once it is complete.
+func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, name, to string) (err error) {
+	content := func(w io.Writer) error { return fetch(ctx, b, job.ID, name, w) }
+	if name == metricsName {
+		content = func(w io.Writer) error { return writeMetrics(ctx, b, job, w) }
+	}
+	if to == "-" {
+		return content(a.Stdout)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return exit.Errorf(exit.Failed, "name another folder with --to", "make the folder: %v", err)
+	}
+	path := filepath.Join(to, filepath.Base(name))
+	f, err := os.CreateTemp(to, "."+filepath.Base(name)+".*")
+	if err != nil {
+		return exit.Errorf(exit.Failed, "name another folder with --to", "write %s: %v", path, err)
+	}
+	err = errors.Join(content(f), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return err
+	}
+	fmt.Fprintln(a.Stdout, path)
+	return nil
+}
+
+// fetch copies a file piece by piece. A file that shrinks meanwhile is an error: a job is writing it again.
+func fetch(ctx context.Context, b *bus.Bus, job train.JobID, name string, w io.Writer) error {
+	size := int64(-1)
+	for at := int64(0); at != size; {
+		piece, err := Ask(ctx, b, train.FileRequest{Job: job, Path: name, Offset: at})
+		if err != nil {
+			return err
+		}
+		if size < 0 {
+			size = piece.Size
+		}
+		data := piece.Data[:min(int64(len(piece.Data)), size-at)]
+		if at += int64(len(data)); piece.Size < size || len(data) == 0 && at < size {
+			return exit.Errorf(exit.Failed, "try again", "%s changed while it was fetched", name)
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// epoch is what a job reported at the end of an epoch.
+type epoch struct {
+	At time.Time
+	event.EpochEnded
+}
+
+// epochs reads the epochs of a job in their order. An epoch that was trained again counts once, as it was last.
+func epochs(ctx context.Context, b *bus.Bus, job train.JobID) ([]epoch, error) {
+	var all []epoch
+	subject := event.JobSubject(job, event.FactEpochEnded).String()
+	err := b.Stored(ctx, event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) {
+		e, err := event.Decode[event.EpochEnded](m.Data)
+		if err != nil {
+			return
+		}
+		all = slices.DeleteFunc(all, func(before epoch) bool { return before.EpochsDone == e.EpochsDone })
+		all = append(all, epoch{m.Time, e})
+	})
+	slices.SortFunc(all, func(a, b epoch) int { return cmp.Compare(a.EpochsDone, b.EpochsDone) })
+	return all, err
+}

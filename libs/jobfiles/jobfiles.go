@@ -1,0 +1,192 @@
+// Package jobfiles finds what a job has written on its machine. In the job's own folder two links lead to it, which
+// the executor makes at the start: checkpoints and started_in.
+package jobfiles
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// The links in a job's folder.
+const (
+	checkpointsName = "checkpoints"
+	startedInName   = "started_in"
+)
+
+// maxChunk bounds a piece of a file: with base64 around it, it must fit into a message. mostFiles bounds a list, and
+// mostSeen what is looked at for it.
+const (
+	maxChunk  = 512 << 10
+	mostFiles = 1000
+	mostSeen  = 100_000
+)
+
+// Link makes the links of a job. A link with the job's id is also put beside its checkpoints, whose folder has a secret
+// name, if their file system has links.
+func Link(l installation.Layout, job train.JobID, checkpoints, work string) error {
+	_ = link(filepath.Join(filepath.Dir(checkpoints), string(job)), filepath.Base(checkpoints))
+	err := link(filepath.Join(l.Job(job), checkpointsName), checkpoints)
+	if err == nil && work != "" {
+		err = link(filepath.Join(l.Job(job), startedInName), work)
+	}
+	return err
+}
+
+// link makes or changes a link, and leaves alone what a user has put there.
+func link(name, to string) error {
+	info, err := os.Lstat(name)
+	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		return nil
+	}
+	if have, err := os.Readlink(name); err == nil && have == to {
+		return nil
+	}
+	_ = os.Remove(name)
+	if err := os.Symlink(to, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("name a folder of a job: %w", err)
+	}
+	return nil
+}
+
+// Answer returns the list of a job's files, or a piece of one.
+func Answer(l installation.Layout, machine train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+	if _, err := train.ParseJobID(string(r.Job)); err != nil {
+		return train.FileAnswer{}, err
+	}
+	answer := train.FileAnswer{Folders: find(l, r.Job)}
+	answer.Folders.Machine = machine
+	if answer.Folders.Job == "" {
+		return answer, fmt.Errorf("no files of job %s here: it has not started on this node, or its folder was removed (switchyard purge)", r.Job)
+	}
+	var err error
+	if r.Path == "" {
+		answer.Files, answer.More = list(l, r.Job, answer.Folders)
+	} else {
+		answer.Data, answer.Size, err = read(answer.Folders, r)
+	}
+	return answer, err
+}
+
+// find returns the folders of a job that are there. A job of an older version has no links: its checkpoints are in
+// the only folder below its snapshots.
+func find(l installation.Layout, job train.JobID) train.Folders {
+	var f train.Folders
+	if !isFolder(l.Job(job)) {
+		return f
+	}
+	f.Job = l.Job(job)
+	if _, err := os.Stat(l.Output(job)); err == nil {
+		f.Output = l.Output(job)
+	}
+	f.Checkpoints = filepath.Join(f.Job, checkpointsName)
+	if to, err := filepath.EvalSymlinks(f.Checkpoints); err == nil {
+		f.Checkpoints = to
+		if named := filepath.Join(filepath.Dir(to), string(job)); isFolder(named) {
+			f.Checkpoints = named
+		}
+	} else if old, err := filepath.Glob(filepath.Join(l.Snapshots(job), "*")); err == nil && len(old) == 1 {
+		f.Checkpoints = old[0]
+	}
+	f.Work = l.Work(job)
+	if to, err := filepath.EvalSymlinks(filepath.Join(f.Job, startedInName)); err == nil {
+		f.Work = to
+	}
+	for _, folder := range []*string{&f.Checkpoints, &f.Work} {
+		if !isFolder(*folder) {
+			*folder = ""
+		}
+	}
+	return f
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// list returns the newest files. In a folder that the user named, those that were there before the job are no results.
+func list(l installation.Layout, job train.JobID, f train.Folders) (files []train.File, more bool) {
+	var since time.Time
+	if info, err := os.Stat(filepath.Join(f.Job, "capability")); err == nil && f.Work != l.Work(job) {
+		since = info.ModTime()
+	}
+	saved, cut := below("checkpoints", f.Checkpoints, time.Time{})
+	worked, cutToo := below("work", f.Work, since)
+	files = slices.Concat(saved, worked)
+	slices.SortFunc(files, func(a, b train.File) int {
+		return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), strings.Compare(a.Path, b.Path))
+	})
+	kept := min(len(files), mostFiles)
+	return files[:kept], cut || cutToo || kept < len(files)
+}
+
+// below returns the files of a folder that were changed after a time.
+func below(name, folder string, since time.Time) (files []train.File, cut bool) {
+	if folder == "" {
+		return nil, false
+	}
+	if resolved, err := filepath.EvalSymlinks(folder); err == nil {
+		folder = resolved
+	}
+	seen := 0
+	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if seen++; seen > mostSeen {
+			cut = true
+			return fs.SkipAll
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // what cannot be read is not listed
+		}
+		info, err := d.Info()
+		within, badPath := filepath.Rel(folder, path)
+		if err == nil && badPath == nil && info.ModTime().After(since) {
+			files = append(files, train.File{Path: name + "/" + filepath.ToSlash(within), Size: unit.Bytes(info.Size()), ChangedAt: info.ModTime().UTC()})
+		}
+		return nil
+	})
+	return files, cut
+}
+
+// read returns a piece of a file. Neither .. nor a link leads out of the job's folders.
+func read(f train.Folders, r train.FileRequest) ([]byte, int64, error) {
+	name, within, _ := strings.Cut(r.Path, "/")
+	folder := map[string]string{"checkpoints": f.Checkpoints, "work": f.Work}[name]
+	if folder == "" {
+		return nil, 0, fmt.Errorf("%q: want a file below checkpoints/ or work/, as the list names it", r.Path)
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the folder of %q: %w", r.Path, err)
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Stat(within)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %q: %w", r.Path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%q: want a file, found a folder or a device", r.Path)
+	}
+	file, err := root.Open(within)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %q: %w", r.Path, err)
+	}
+	defer func() { _ = file.Close() }()
+	data := make([]byte, maxChunk)
+	n, err := file.ReadAt(data, max(r.Offset, 0))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, fmt.Errorf("read %q: %w", r.Path, err)
+	}
+	return data[:n], info.Size(), nil
+}

@@ -1,0 +1,68 @@
+package jobfiles
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A job's files are found under readable names, also those of an older version, and come in pieces; nothing else does.
+func TestFilesOfAJob(t *testing.T) {
+	dir := t.TempDir()
+	l := installation.Layout{DataDir: filepath.Join(dir, "data")}
+	model := bytes.Repeat([]byte("m"), maxChunk+3)
+	hidden := filepath.Join(dir, "out", "5ec7e7")
+	write(t, filepath.Join(hidden, "model.pt"), model)
+	write(t, filepath.Join(l.Work("j-1"), "notes.txt"), []byte("n"))
+	write(t, filepath.Join(dir, "secret"), []byte("s"))
+	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(hidden, "out")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each attempt makes the links again
+		if err := Link(l, "j-1", hidden, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Answer(l, "n1", train.FileRequest{Job: "j-1"})
+	if err != nil || len(got.Files) != 2 || got.Folders.Checkpoints != filepath.Join(dir, "out", "j-1") || got.Folders.Machine != "n1" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	first, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: "checkpoints/model.pt"})
+	if err != nil || first.Size != int64(len(model)) || len(first.Data) != maxChunk {
+		t.Fatalf("%d of %d bytes, %v", len(first.Data), first.Size, err)
+	}
+	rest, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: "checkpoints/model.pt", Offset: maxChunk})
+	if err != nil || string(rest.Data) != "mmm" {
+		t.Fatalf("%q, %v", rest.Data, err)
+	}
+	for _, path := range []string{"checkpoints/../../secret", "checkpoints/out", "work/../capability", "/etc/passwd", "checkpoints", "work/none"} {
+		if got, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: path}); err == nil {
+			t.Errorf("%s: %q", path, got.Data)
+		}
+	}
+	write(t, filepath.Join(l.Snapshots("old-1"), "0537e6", "model"), []byte("x"))
+	if old, err := Answer(l, "n1", train.FileRequest{Job: "old-1", Path: "checkpoints/model"}); err != nil || string(old.Data) != "x" {
+		t.Errorf("%q, %v", old.Data, err)
+	}
+	if _, err := Answer(l, "n1", train.FileRequest{Job: "gone"}); err == nil || !strings.Contains(err.Error(), "switchyard purge") {
+		t.Error(err)
+	}
+	if _, err := Answer(l, "n1", train.FileRequest{Job: "../x"}); err == nil {
+		t.Error("a path is no job")
+	}
+}

@@ -1,0 +1,326 @@
+// Package api declares the HTTP API of the service web: its routes, their parameters and what they answer. The service
+// serves this table, the command line asks by it, and docs/openapi.json is made of it.
+package api
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// SocketName is the Unix socket of the service in the data folder.
+const SocketName = "web.sock"
+
+// Prefix begins every path of this version.
+const Prefix = "/api/v1"
+
+// The routes that answer questions. Those that take facts have the subject of the fact as their name.
+const (
+	RouteAbout   = "about"
+	RouteJobs    = "jobs"
+	RouteJob     = "job"
+	RouteNodes   = "nodes"
+	RoutePlan    = "plan"
+	RouteModels  = "models"
+	RouteChanges = "changes"
+)
+
+// Route is one question that can be asked, or one fact that can be published.
+type Route struct {
+	// Name is unique.
+	Name string
+	// Method and Path, whose parts in braces are parameters.
+	Method, Path string
+	// Doc says what it does.
+	Doc string
+	// Query are the parameters after the question mark.
+	Query []Parameter
+	// Fact is what a POST publishes; its body is that of the fact.
+	Fact event.Kind
+	// Answer is an example of the type of the body of the answer.
+	Answer any
+	// Streams is set if the answer is a stream of server-sent events whose data are of that type.
+	Streams bool
+}
+
+// Routes is the table of the API.
+func Routes() []Route {
+	page := pageParameters("records")
+	routes := []Route{
+		{Name: RouteAbout, Method: "GET", Path: Prefix, Doc: "Which installation this is.", Answer: About{}},
+		{Name: RouteJobs, Method: "GET", Path: Prefix + "/jobs", Doc: "The jobs, the newest first.", Query: queryParameters(), Answer: view.Page{}},
+		{
+			Name: RouteJob, Method: "GET", Path: Prefix + "/jobs/{id}", Doc: "All that is known about a job. It is named by its id, the beginning of its id, or its name (the newest one).",
+			Query: queryParameters()[:1], Answer: view.Detail{},
+		},
+		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices.", Query: page, Answer: view.Records[train.Node]{}},
+		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
+		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
+		{
+			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},
+			Doc: "What changes from now on, or since a position, as events named changed. An event named reload says that the changes since the position are forgotten. " +
+				"The id of an event is the position after it.",
+			Query: []Parameter{{Name: "since", Doc: "The " + PositionHeader + " of an answer. A client that comes back sends the header instead."}},
+		},
+	}
+	for _, k := range event.Kinds() {
+		if collection := Collection(k.Entity); k.Publisher == "anyone" && collection != "" {
+			routes = append(routes, Route{
+				Name: k.Subject(), Method: "POST", Path: Prefix + "/" + collection + "/{id}/" + k.Fact, Fact: k, Answer: Accepted{},
+				Doc: k.Doc + " The answer comes when the fact is stored; what follows shows in the records.",
+			})
+		}
+	}
+	return routes
+}
+
+// Collection returns the part of a path for an entity of facts, or "" if it has none.
+func Collection(entity string) string {
+	switch entity {
+	case "job":
+		return "jobs"
+	case "node":
+		return "nodes"
+	}
+	return ""
+}
+
+// Accepted says that a fact is stored.
+type Accepted struct {
+	// Subject is where.
+	Subject string `json:"subject"`
+	// Repeat is set if it was stored before.
+	Repeat bool `json:"repeat,omitempty"`
+}
+
+// KeyHeader names the attempt to publish a fact: the same fact under the same key is stored once. Without it every
+// request is a fact of its own, but for submissions, whose id is the key.
+const KeyHeader = "Idempotency-Key"
+
+// PositionHeader is where a list or a job stands among the changes.
+const PositionHeader = "Last-Event-ID"
+
+// The names of events.
+const (
+	EventChanged = "changed"
+	EventReload  = "reload"
+)
+
+// Changes names what has changed. A record that changed several times is named once.
+type Changes struct {
+	// Jobs are as the list of jobs shows them now.
+	Jobs []view.Job `json:"jobs,omitempty"`
+	// Gone are jobs whose records were removed.
+	Gone []train.JobID `json:"gone,omitempty"`
+	// Nodes are the nodes whose records changed.
+	Nodes []train.NodeID `json:"nodes,omitempty"`
+	// Models are the jobs whose models changed.
+	Models []train.JobID `json:"models,omitempty"`
+	// Plan is the generation of the plan, if it is a new one: the predictions of all jobs may have changed.
+	Plan uint64 `json:"plan,omitempty"`
+}
+
+// Empty reports whether nothing has changed.
+func (c Changes) Empty() bool {
+	return len(c.Jobs)+len(c.Gone)+len(c.Nodes)+len(c.Models) == 0 && c.Plan == 0
+}
+
+// About says which installation answers.
+type About struct {
+	// Bus is the URL of the bus whose records are served.
+	Bus string `json:"bus"`
+}
+
+// Problem is the body of every answer that is no success, as RFC 9457 has it.
+type Problem struct {
+	// Title is the meaning of the status.
+	Title string `json:"title"`
+	// Status is that of the answer.
+	Status int `json:"status"`
+	// Detail says what went wrong, and where.
+	Detail string `json:"detail"`
+	// Fix says what to do about it.
+	Fix string `json:"fix,omitempty"`
+	// Reasons are all that is wrong with the body of the request.
+	Reasons []train.Reason `json:"reasons,omitempty"`
+}
+
+// ProblemType is the media type of a Problem.
+const ProblemType = "application/problem+json"
+
+// Parameter is a part of a query: how it is written in a URL and where it belongs.
+type Parameter struct {
+	Name, Doc string
+	// Whole is set for a number.
+	Whole bool
+	get   func(view.Query) string
+	set   func(*view.Query, string) error
+}
+
+func queryParameters() []Parameter {
+	return append([]Parameter{
+		{
+			Name: "user", Doc: "Only jobs of this user.",
+			get: func(q view.Query) string { return q.User },
+			set: func(q *view.Query, v string) error { q.User = v; return nil },
+		},
+		{
+			Name: "state", Doc: "Only jobs in these states, joined by commas.",
+			get: func(q view.Query) string {
+				words := make([]string, len(q.States))
+				for i, s := range q.States {
+					words[i] = string(s)
+				}
+				return strings.Join(words, ",")
+			},
+			set: func(q *view.Query, v string) (err error) {
+				q.States, err = States(strings.Split(v, ","))
+				return err
+			},
+		},
+		flag("rejected", "Without submissions that were rejected, unless state asks for them.", func(q *view.Query) *bool { return &q.NoRejected }),
+		flag("trials", "Without the trials of experiments.", func(q *view.Query) *bool { return &q.NoTrials }),
+		number("newest", "At most this number of jobs, in any state; 0: all.", func(q *view.Query) *int { return &q.Newest }),
+		number("finished", "At most this number of jobs that have ended; 0: all.", func(q *view.Query) *int { return &q.Finished }),
+	}, pageParameters("jobs")...)
+}
+
+// pageParameters choose a page of a list.
+func pageParameters(what string) []Parameter {
+	return []Parameter{
+		number("limit", fmt.Sprintf("The largest number of %s in the answer; without it %d.", what, MaxLimit), func(q *view.Query) *int { return &q.Limit }),
+		{
+			Name: "after", Doc: "The next of the answer before.",
+			get: func(q view.Query) string { return q.After },
+			set: func(q *view.Query, v string) error { q.After = v; return nil },
+		},
+	}
+}
+
+// MaxLimit is the largest number of jobs in one answer.
+const MaxLimit = 1000
+
+// flag is a parameter that leaves something out if it is false.
+func flag(name, doc string, without func(*view.Query) *bool) Parameter {
+	return Parameter{
+		Name: name, Doc: "false: " + strings.ToLower(doc[:1]) + doc[1:],
+		get: func(q view.Query) string {
+			if *without(&q) {
+				return "false"
+			}
+			return ""
+		},
+		set: func(q *view.Query, v string) error {
+			if v != "true" && v != "false" {
+				return fmt.Errorf("want true or false, found %q", v)
+			}
+			*without(q) = v == "false"
+			return nil
+		},
+	}
+}
+
+func number(name, doc string, field func(*view.Query) *int) Parameter {
+	return Parameter{
+		Name: name, Doc: doc, Whole: true,
+		get: func(q view.Query) string {
+			if n := *field(&q); n > 0 {
+				return strconv.Itoa(n)
+			}
+			return ""
+		},
+		set: func(q *view.Query, v string) error {
+			n, err := strconv.Atoi(v)
+			if err != nil || n < 0 {
+				return fmt.Errorf("want a whole number from 0, found %q", v)
+			}
+			*field(q) = n
+			return nil
+		},
+	}
+}
+
+// Encode writes a query as the parameters of a URL.
+func Encode(q view.Query) url.Values {
+	values := url.Values{}
+	for _, p := range queryParameters() {
+		if v := p.get(q); v != "" {
+			values.Set(p.Name, v)
+		}
+	}
+	return values
+}
+
+// Decode reads the parameters that a route has.
+func (r Route) Decode(values url.Values) (view.Query, error) {
+	var q view.Query
+	known := r.Query
+	for name, given := range values {
+		i := slices.IndexFunc(known, func(p Parameter) bool { return p.Name == name })
+		if i < 0 {
+			return q, unknownParameter(name, known)
+		}
+		if len(given) != 1 {
+			return q, fmt.Errorf("%s: given %d times, want it once", name, len(given))
+		}
+		if known[i].set == nil {
+			continue // the route reads it itself
+		}
+		if err := known[i].set(&q, given[0]); err != nil {
+			return q, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if q.Limit == 0 || q.Limit > MaxLimit {
+		q.Limit = MaxLimit
+	}
+	return q, nil
+}
+
+func unknownParameter(name string, known []Parameter) error {
+	names := make([]string, len(known))
+	for i, p := range known {
+		names[i] = p.Name
+	}
+	if near := train.NearMiss(name, names); near != "" {
+		return fmt.Errorf("%s: no such parameter (did you mean %s?)", name, near)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%s: no such parameter; there is none here", name)
+	}
+	return fmt.Errorf("%s: no such parameter; there are %s", name, strings.Join(names, ", "))
+}
+
+// UnknownStateError reports that a word is no state of jobs. Fix says which are.
+type UnknownStateError struct{ Word, Fix string }
+
+// Error implements error.
+func (e *UnknownStateError) Error() string { return fmt.Sprintf("%q: no such state", e.Word) }
+
+// States reads the names of states.
+func States(words []string) ([]train.State, error) {
+	var known []string
+	for _, t := range train.Transitions() {
+		if t.To != train.SameState && !slices.Contains(known, string(t.To)) {
+			known = append(known, string(t.To))
+		}
+	}
+	var states []train.State
+	for _, word := range words {
+		clean := strings.ToLower(strings.TrimSpace(word))
+		if !slices.Contains(known, clean) {
+			fix := "states are " + strings.Join(known, ", ")
+			if near := train.NearMiss(clean, known); near != "" {
+				fix = "did you mean " + near + "?"
+			}
+			return nil, &UnknownStateError{word, fix}
+		}
+		states = append(states, train.State(clean))
+	}
+	return states, nil
+}

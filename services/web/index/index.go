@@ -1,0 +1,161 @@
+// Package index is what the door for people knows: the newest job, node, model and attempt records and the newest plan,
+// as a fold of what was read of the bus. It decides nothing; package view says what of it a person sees.
+package index
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Plan is not a bucket: it holds the newest message of the planner under PlanKey, with its sequence as the revision.
+const Plan contract.Bucket[train.Plan] = "plan"
+
+// PlanKey is the one key of Plan.
+const PlanKey = "main"
+
+// Index holds the newest records, each decoded once.
+type Index struct {
+	Jobs     *Table[train.Job]
+	Nodes    *Table[train.Node]
+	Models   *Table[train.Model]
+	Attempts *Table[train.Attempt]
+	Reports  *Table[train.AttemptReport]
+	Accounts *Table[train.Account]
+	Courses  *Table[train.EnergyProgress]
+	Met      *Table[curve.InterferenceRecord]
+	Tunings  *Table[train.Tuning]
+	Plans    *Table[train.Plan]
+	// Experiments says which there are.
+	Experiments *Table[Experiment]
+}
+
+// Experiment is the part of an experiment's record that is kept.
+type Experiment struct {
+	ID string `json:"id"`
+}
+
+// New makes an empty index.
+func New() *Index {
+	return &Index{
+		Jobs: newTable(contract.Jobs, ""), Nodes: newTable(contract.Nodes, ""), Models: newTable(contract.Models, ""), Attempts: newTable(contract.Attempts, ""),
+		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""), Plans: newTable(Plan, ""),
+		Experiments: newTable(contract.Bucket[Experiment](contract.Experiments), ""),
+	}
+}
+
+// Source is a part of a bucket that an index is made of.
+type Source interface {
+	// Bucket names the bucket, Pattern the keys.
+	Bucket() string
+	Pattern() string
+	// Put takes over one key: its newest value, or none if the key was deleted. It reports whether anything changed:
+	// an older revision, or the same again, changes nothing. A value that cannot be read counts as none.
+	Put(key string, revision uint64, value []byte) (changed bool, err error)
+	// Listed forgets the keys that were not put since the list before last. It returns them. It is called when a
+	// whole list has been put, which shows deletions that were missed.
+	Listed() []string
+}
+
+// Sources are all parts.
+func (x *Index) Sources() []Source {
+	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments}
+}
+
+// Buckets returns the parts of each bucket.
+func (x *Index) Buckets() map[string][]Source {
+	parts := map[string][]Source{}
+	for _, s := range x.Sources() {
+		parts[s.Bucket()] = append(parts[s.Bucket()], s)
+	}
+	return parts
+}
+
+// Plan returns the newest plan. It is empty before the first decision.
+func (x *Index) Plan() *train.Plan {
+	if p := x.Plans.Get(PlanKey); p != nil {
+		return p
+	}
+	return &train.Plan{}
+}
+
+// Table holds the records of one type.
+type Table[T any] struct {
+	bucket, prefix string
+	entries        map[string]entry[T]
+	round          int
+}
+
+// entry is a record. value is nil once it is deleted: an older value that comes later must not bring it back.
+type entry[T any] struct {
+	value    *T
+	revision uint64
+	round    int
+}
+
+func newTable[T any](bucket contract.Bucket[T], prefix string) *Table[T] {
+	return &Table[T]{bucket: string(bucket), prefix: prefix, entries: map[string]entry[T]{}}
+}
+
+// Bucket implements Source.
+func (t *Table[T]) Bucket() string { return t.bucket }
+
+// Pattern implements Source.
+func (t *Table[T]) Pattern() string { return t.prefix + ">" }
+
+// Get returns the record of a key, or nil. It must not be changed.
+func (t *Table[T]) Get(key string) *T { return t.entries[t.prefix+key].value }
+
+// All returns the records by key, in no order.
+func (t *Table[T]) All() iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		for key, e := range t.entries {
+			if e.value != nil && !yield(strings.TrimPrefix(key, t.prefix), e.value) {
+				return
+			}
+		}
+	}
+}
+
+// Put implements Source.
+func (t *Table[T]) Put(key string, revision uint64, value []byte) (changed bool, err error) {
+	if !strings.HasPrefix(key, t.prefix) {
+		return false, nil
+	}
+	old, known := t.entries[key]
+	if known && old.revision >= revision {
+		old.round = t.round
+		t.entries[key] = old
+		return false, nil
+	}
+	e := entry[T]{revision: revision, round: t.round}
+	if len(value) > 0 {
+		e.value = new(T)
+		if err = json.Unmarshal(value, e.value); err != nil {
+			e.value, err = nil, fmt.Errorf("read %s %s: %w", t.bucket, key, err)
+		}
+	}
+	t.entries[key] = e
+	return e.value != nil || old.value != nil, err
+}
+
+// Listed implements Source.
+func (t *Table[T]) Listed() []string {
+	var gone []string
+	for key, e := range t.entries {
+		if e.round == t.round {
+			continue
+		}
+		delete(t.entries, key)
+		if e.value != nil {
+			gone = append(gone, key)
+		}
+	}
+	t.round++
+	return gone
+}

@@ -1,0 +1,109 @@
+// Package web is the door for people: it keeps an index of what is on the bus and answers questions about it over HTTP.
+// It decides nothing and writes no record. Package api lists the questions; docs/web.md explains them.
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+)
+
+// Service is the service web.
+type Service struct{ now func() time.Time }
+
+// New makes the service. now is its clock.
+func New(now func() time.Time) *Service { return &Service{now} }
+
+// Name implements run.Service.
+func (s *Service) Name() string { return "web" }
+
+// Validate implements run.Service. There is nothing to check.
+func (s *Service) Validate(run.Common) error { return nil }
+
+// Run watches the bus and, once everything is known, answers until ctx ends.
+func (s *Service) Run(ctx context.Context, p run.Process) error {
+	b, err := p.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
+	running := pool.New().WithContext(ctx).WithCancelOnError()
+	answer := s.serve(p, server{url: p.Common.NATS, bus: b, known: known, now: s.now, closing: ctx.Done()}.handler())
+	for bucket, sources := range known.index.Buckets() {
+		complete := tick.NewLatch()
+		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, bucket, sources, complete.Open) })
+		answer = complete.Then(answer)
+	}
+	running.Go(answer)
+	return running.Wait()
+}
+
+// serve answers on the socket.
+func (s *Service) serve(p run.Process, answers http.Handler) func(context.Context) error {
+	return func(ctx context.Context) error {
+		socket := filepath.Join(p.Common.DataDir, api.SocketName)
+		listener, err := installation.ListenUnix(ctx, socket)
+		if err != nil {
+			return err
+		}
+		p.Log.Debug("serving the API", "socket", socket)
+		p.Started()
+		return run.ServeListener(ctx, listener, answers)
+	}
+}
+
+// watch puts a bucket into the index until ctx ends. It calls complete when all of it is there.
+func watch(ctx context.Context, b *bus.Bus, known *known, name string, sources []index.Source, complete func()) error {
+	if name == string(index.Plan) {
+		return watchPlans(ctx, b, known, sources[0], complete)
+	}
+	bucket, err := bus.OpenKV(ctx, b, contract.Bucket[json.RawMessage](name))
+	if err != nil {
+		return err
+	}
+	return bucket.Watch(ctx, func(e bus.Entry[json.RawMessage], deleted bool) {
+		for _, source := range sources {
+			known.put(source, e.Key, e.Revision, e.Value)
+		}
+	}, func() {
+		for _, source := range sources {
+			known.listed(source)
+		}
+		complete()
+	})
+}
+
+// watchPlans puts the newest plan into the index, and each one that follows.
+func watchPlans(ctx context.Context, b *bus.Bus, known *known, source index.Source, complete func()) error {
+	subject := event.PlanSubject()
+	put := func(m bus.Message) { known.put(source, index.PlanKey, m.Sequence, m.Data) }
+	var next uint64
+	for range tick.Every(ctx, time.Second) {
+		last, err := b.Last(ctx, event.StreamPlans, subject)
+		if err == nil {
+			put(last)
+		}
+		if err == nil || errors.Is(err, bus.ErrNotFound) {
+			next = last.Sequence + 1
+			break
+		}
+	}
+	complete()
+	return b.Follow(ctx, event.StreamPlans, []string{subject.String()}, next, put)
+}

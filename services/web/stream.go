@@ -1,0 +1,100 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+const (
+	// gathering is how long changes are gathered into one event.
+	gathering = 250 * time.Millisecond
+	// keepAlive is the time between comments that show a silent stream to be alive.
+	keepAlive = 15 * time.Second
+)
+
+// changes streams what changes until the caller or the service goes.
+func (s server) changes(w http.ResponseWriter, r *http.Request) {
+	position := cmp.Or(r.Header.Get(api.PositionHeader), r.URL.Query().Get("since"))
+	at, known := s.known.parse(position)
+	if position == "" {
+		at, known = s.known.now(), true
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // the request has been read; its connection stays
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	fmt.Fprint(w, ": changes of jobs, nodes, models and the plan\n\n")
+	alive := time.NewTicker(keepAlive)
+	defer alive.Stop()
+	for control.Flush() == nil {
+		var event api.Changes
+		last, complete, news := s.known.follow(at, func(x *index.Index, changes []change) { event = s.gather(x, changes) })
+		if !known || !complete {
+			writeEvent(w, api.EventReload, s.known.position(last), struct{}{})
+			at, known = last, true
+			continue
+		}
+		if at = last; !event.Empty() {
+			writeEvent(w, api.EventChanged, s.known.position(last), event)
+			continue
+		}
+		select {
+		case <-news:
+			if !tick.Pause(r.Context(), gathering) {
+				return
+			}
+		case <-alive.C:
+			fmt.Fprint(w, ": still here\n\n")
+		case <-r.Context().Done():
+			return
+		case <-s.closing:
+			return
+		}
+	}
+}
+
+func writeEvent(w http.ResponseWriter, name, id string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return // a fault of this program that tests would show
+	}
+	fmt.Fprintf(w, "event: %s\nid: %s\ndata: %s\n\n", name, id, text)
+}
+
+// gather makes one event of changes.
+func (s server) gather(x *index.Index, changes []change) api.Changes {
+	var event api.Changes
+	jobs, nodes, models := map[train.JobID]bool{}, map[train.NodeID]bool{}, map[train.JobID]bool{}
+	for _, c := range changes {
+		switch c.bucket {
+		case string(contract.Jobs), string(contract.Attempts):
+			jobs[train.JobID(c.key)] = true
+		case string(contract.Accounts):
+			if id, is := strings.CutPrefix(c.key, contract.AccountPrefix); is {
+				jobs[train.JobID(id)] = true
+			}
+		case string(contract.Nodes):
+			nodes[train.NodeID(c.key)] = true
+		case string(contract.Models):
+			models[train.JobID(c.key)] = true
+		case string(index.Plan):
+			event.Plan = x.Plan().Generation
+		}
+	}
+	event.Jobs, event.Gone = view.Some(x, slices.Sorted(maps.Keys(jobs)), s.now())
+	event.Nodes, event.Models = slices.Sorted(maps.Keys(nodes)), slices.Sorted(maps.Keys(models))
+	return event
+}

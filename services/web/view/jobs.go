@@ -1,0 +1,286 @@
+// Package view is what a person sees of an index: the list of jobs with what the newest plan predicts for them. The
+// service web and the command line make the same views, so it does not matter who of them has read the bus.
+package view
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+)
+
+// Query chooses jobs of a list.
+type Query struct {
+	// User is whose jobs; empty: everybody's. A submission that admission could not read has no user and is listed
+	// for all.
+	User string
+	// States are the states of the jobs; none: all.
+	States []train.State
+	// Newest is the largest number of jobs; 0: no bound.
+	Newest int
+	// Finished is the largest number of jobs that have ended; 0: no bound.
+	Finished int
+	// NoRejected leaves out submissions that were rejected, unless States has that state. NoTrials leaves out the
+	// trials of experiments.
+	NoRejected, NoTrials bool
+	// Limit is the largest number of jobs on a page; 0: no bound. After is the Next of the page before.
+	Limit int
+	After string
+}
+
+// Page is a part of a list of jobs.
+type Page struct {
+	// Jobs are the newest first.
+	Jobs []Job `json:"jobs"`
+	// Left counts the jobs that are not in the list.
+	Left Left `json:"left"`
+	// Next is the after of the next page; empty on the last one.
+	Next string `json:"next,omitempty"`
+}
+
+// Left counts the jobs that a query leaves out.
+type Left struct {
+	// Older are those over the bounds newest and finished.
+	Older int `json:"older"`
+	// Others belong to other users.
+	Others int `json:"others"`
+	// OtherStates are in other states.
+	OtherStates int `json:"other_states"`
+	// Rejected are submissions that were rejected.
+	Rejected int `json:"rejected"`
+	// Trials belong to experiments.
+	Trials int `json:"trials"`
+}
+
+// Job is one job of a list.
+type Job struct {
+	// ID is unique and never used again.
+	ID train.JobID `json:"id"`
+	// Name is what its user called it; several jobs may have the same.
+	Name string `json:"name"`
+	// User is who submitted it.
+	User string `json:"user"`
+	// State is where it is in its life.
+	State train.State `json:"state"`
+	// Reason is why, for programs; Message is the same for people.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Devices are those that it holds or held last.
+	Devices []train.DeviceID `json:"devices"`
+	// MinDevices is the number of devices that it needs.
+	MinDevices int `json:"min_devices"`
+	// Device is the kind of the devices that it holds or, if it waits, asks for.
+	Device train.DeviceKind `json:"device,omitempty"`
+	// EpochsDone is the number of epochs behind it.
+	EpochsDone int `json:"epochs_done"`
+	// MaxEpochs is the number of epochs of the whole training; 0 if it is unknown.
+	MaxEpochs int `json:"max_epochs"`
+	// Progress is the part of the training that is done, by its steps if they are known.
+	Progress *float64 `json:"progress,omitempty"`
+	// RemainingSeconds is the predicted rest of a running job.
+	RemainingSeconds *float64 `json:"remaining_seconds,omitempty"`
+	// StartInSeconds is the predicted wait of a waiting job.
+	StartInSeconds *float64 `json:"start_in_seconds,omitempty"`
+	// Predicted is when it starts and ends, with intervals, by the newest plan.
+	Predicted train.Predicted `json:"predicted,omitzero"`
+	// RunSeconds is how long its processes have run.
+	RunSeconds float64 `json:"run_seconds"`
+	// Energy is what it has used, in microjoules.
+	Energy unit.Energy `json:"energy_uj"`
+	// EnergyMethods are how its energy was measured.
+	EnergyMethods []string `json:"energy_methods"`
+	// Tuning is its micro-batch while it shares a device.
+	Tuning *Tuning `json:"tuning,omitempty"`
+	// SubmittedAt is when the bus stored its submission.
+	SubmittedAt time.Time `json:"submitted_at"`
+	// StartedAt is when its processes first ran.
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// FinishedAt is when it ended.
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+}
+
+// Jobs returns a page of the list of jobs. It fails if After is not the Next of a page.
+func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
+	after, err := parseCursor(q.After)
+	if err != nil {
+		return Page{}, err
+	}
+	all := make([]*train.Job, 0, 64)
+	for _, j := range x.Jobs.All() {
+		all = append(all, j)
+	}
+	all, rejected, trials := q.relevant(x, all)
+	chosen, left := q.Choose(all)
+	left.Rejected, left.Trials = rejected, trials
+	page := Page{Jobs: []Job{}, Left: left}
+	if after != nil {
+		from, _ := slices.BinarySearchFunc(chosen, after, func(j, after *train.Job) int { return cmp.Or(newestFirst(j, after), -1) })
+		chosen = chosen[from:]
+	}
+	if q.Limit > 0 && len(chosen) > q.Limit {
+		chosen = chosen[:q.Limit]
+		page.Next = cursor(chosen[q.Limit-1])
+	}
+	predictions := x.Plan().Predictions()
+	for _, j := range chosen {
+		page.Jobs = append(page.Jobs, newJob(x, j, predictions[j.ID], now))
+	}
+	return page, nil
+}
+
+// Some returns the given jobs as a list shows them, and the ids of those that are gone.
+func Some(x *index.Index, ids []train.JobID, now time.Time) (jobs []Job, gone []train.JobID) {
+	predictions := x.Plan().Predictions()
+	for _, id := range ids {
+		if j := x.Jobs.Get(string(id)); j != nil {
+			jobs = append(jobs, newJob(x, j, predictions[id], now))
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	return jobs, gone
+}
+
+// cursor names a place in the list that stays where it is when jobs come or go.
+func cursor(j *train.Job) string {
+	return j.SubmittedAt.UTC().Format(time.RFC3339Nano) + "/" + string(j.ID)
+}
+
+// ErrCursor reports that no page ends at the given place.
+var ErrCursor = errors.New("after is the next of the page before, as it is")
+
+func parseCursor(text string) (*train.Job, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // the list from its beginning
+	}
+	stamp, id, _ := strings.Cut(text, "/")
+	at, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil || id == "" {
+		return nil, fmt.Errorf("after %q: %w", text, ErrCursor)
+	}
+	return &train.Job{ID: train.JobID(id), SubmittedAt: at}, nil
+}
+
+// newestFirst orders jobs as jobref does, without copying them.
+func newestFirst(x, y *train.Job) int {
+	return cmp.Or(y.SubmittedAt.Compare(x.SubmittedAt), cmp.Compare(y.ID, x.ID))
+}
+
+// relevant leaves out what a person has seen elsewhere: submissions whose rejection was the answer of submit, and the
+// trials of experiments.
+func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, rejected, trials int) {
+	kept = jobs[:0]
+	for _, j := range jobs {
+		experiment, _, ofExperiment := contract.SplitTrialJob(string(j.ID))
+		switch {
+		case q.NoRejected && j.State == train.StateRejected && !slices.Contains(q.States, train.StateRejected):
+			rejected++
+		case q.NoTrials && ofExperiment && x.Experiments.Get(experiment) != nil:
+			trials++
+		default:
+			kept = append(kept, j)
+		}
+	}
+	return kept, rejected, trials
+}
+
+// Choose picks and orders the jobs of the list, on all its pages.
+func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
+	var left Left
+	chosen := jobs[:0]
+	for _, j := range jobs {
+		switch {
+		case q.User != "" && j.Spec.User != q.User && j.Spec.User != "":
+			left.Others++
+		case len(q.States) > 0 && !slices.Contains(q.States, j.State):
+			left.OtherStates++
+		default:
+			chosen = append(chosen, j)
+		}
+	}
+	slices.SortFunc(chosen, newestFirst)
+	kept, ended := chosen[:0], 0
+	for _, j := range chosen {
+		if j.State.Terminal() {
+			ended++
+		}
+		if q.Newest > 0 && len(kept) >= q.Newest || q.Finished > 0 && j.State.Terminal() && ended > q.Finished {
+			left.Older++
+			continue
+		}
+		kept = append(kept, j)
+	}
+	return kept, left
+}
+
+func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Time) Job {
+	v := Job{
+		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: j.Message,
+		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, Device: j.Spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
+		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt), Progress: progress(x, j, now),
+		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,
+	}
+	if len(j.Devices) > 0 {
+		v.Devices, v.Device = j.Devices, j.Devices[0].Kind()
+	}
+	if account := x.Accounts.Get(string(j.ID)); account != nil {
+		v.Energy = account.Energy
+		if len(account.Methods) > 0 {
+			v.EnergyMethods = account.Methods
+		}
+	}
+	if j.State.Active() {
+		if reason, silent := silent(x, j.ID, now); silent {
+			v.Reason, v.Message = reason.Code, reason.Message
+		}
+	}
+	if !j.State.Terminal() {
+		v.Predicted = predicted
+	}
+	in := func(m *train.Moment) *float64 {
+		if m == nil {
+			return nil
+		}
+		return new(max(m.Expected.Sub(now).Seconds(), 0))
+	}
+	if v.StartInSeconds = in(v.Predicted.Start); v.StartInSeconds == nil {
+		v.RemainingSeconds = in(v.Predicted.Finish)
+	}
+	return v
+}
+
+// progress returns the part of a training that is done; nil if its length is unknown.
+func progress(x *index.Index, j *train.Job, now time.Time) *float64 {
+	var attempt train.Attempt
+	var report train.AttemptReport
+	if a := x.Attempts.Get(string(j.ID)); a != nil {
+		attempt = *a
+		if r := x.Reports.Get(contract.ReportKey(j.ID, a.Number)); r != nil {
+			report = *r
+		}
+	}
+	if done, known := j.Progress(attempt, report, now); known {
+		return &done
+	}
+	return nil
+}
+
+// silent returns the reason if the code of a running job has gone silent.
+func silent(x *index.Index, id train.JobID, now time.Time) (train.Reason, bool) {
+	attempt := x.Attempts.Get(string(id))
+	if attempt == nil {
+		return train.Reason{}, false
+	}
+	report := x.Reports.Get(contract.ReportKey(id, attempt.Number))
+	if report == nil {
+		return train.Reason{}, false
+	}
+	return train.Silent(*attempt, *report, now)
+}
