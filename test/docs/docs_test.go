@@ -43,6 +43,8 @@ const loop = `import switchyard\nwith switchyard.job() as job:\n    for epoch in
 var pages = []page{
 	{path: "README.md", after: ended},
 	{path: "libs/python/README.md", before: "test -x $TORCH\n" + running, after: ended},
+	{path: "docs/job-file.md"},
+	{path: "docs/your-script.md", before: running + "echo 'print(1)' >train.py"},
 	{path: "docs/operations.md", before: "echo 'planner: {policy: switchyard}' >switchyard.yaml\n" + running + "switchyard run true"},
 	{path: "docs/templates.md", before: "sed s,[.][.]/[.][.],., examples/jobs/digits.yaml >job.yaml\nprintf '" + loop + "' >train.py\nexport SWITCHYARD_CPU_SLOTS=4\n" + running},
 	{path: "docs/sharing.md"},
@@ -83,16 +85,20 @@ var programs = map[string]struct{ before, after, run string }{
 		before: "loader = range(4)\ndef train(batch): pass\ndef save(folder): pass\n",
 		run:    "switchyard run --epochs 2 --batch-size 4 --training-set-size 16 python3 $BLOCK",
 	},
-	"name: resnet-small":                                     {run: "switchyard submit --print-event $BLOCK"},
+	"name: cifar":        {run: "switchyard submit --print-event $BLOCK"},
+	"name: resnet-small": {run: "switchyard submit --print-event $BLOCK"},
 	"description: Trains the example network":                {run: "switchyard render $BLOCK --set name=mnist"},
 	"# yaml-language-server: $schema=switchyard.schema.json": {run: "switchyard config check $BLOCK"},
-	"nodeagent:": {run: "switchyard config check $BLOCK"},
+	"import signal": {after: "import os\nos.kill(os.getpid(), signal.SIGUSR1)\nassert leave\n", run: "python3 $BLOCK"},
+	"nodeagent:":    {run: "switchyard config check $BLOCK"},
 }
 
 // unrun lists the code that is not run, by its first line, with the reason.
 var unrun = map[string]string{
 	"[Service]":         "a unit of systemd, which starts with the machine",
 	`"batch_size": 64,`: "two keys of a job file, without the others",
+	`signal.signal(signal.SIGUSR1, lambda *_: (trainer.save_checkpoint("checkpoints/last.ckpt"), sys.exit(0)))`: "Debian has no Lightning",
+	"class Leave(TrainerCallback):":                           "Debian has no transformers",
 	"switchyard net topology --live --svg now.svg":            "several nodes that probe each other; test/net runs it",
 	"POLLUX=$SWITCHYARD_DATA/pollux SIA=$SWITCHYARD_DATA/sia": "tens of minutes; make bench-sched and the tests of lab/traces run these",
 }
