@@ -74,7 +74,7 @@ func Answer(l installation.Layout, machine train.NodeID, r train.FileRequest) (t
 	if r.Path == "" {
 		answer.Files, answer.More = list(l, r.Job, answer.Folders)
 	} else {
-		answer.Data, answer.Size, err = read(answer.Folders, r)
+		answer.Data, answer.Size, err = read(l, answer.Folders, r)
 	}
 	return answer, err
 }
@@ -122,8 +122,8 @@ func list(l installation.Layout, job train.JobID, f train.Folders) (files []trai
 	if info, err := os.Stat(filepath.Join(f.Job, "capability")); err == nil && f.Work != l.Work(job) {
 		since = info.ModTime()
 	}
-	saved, cut := below("checkpoints", f.Checkpoints, time.Time{})
-	worked, cutToo := below("work", f.Work, since)
+	saved, cut := below(l, "checkpoints", f.Checkpoints, time.Time{})
+	worked, cutToo := below(l, "work", f.Work, since)
 	files = slices.Concat(saved, worked)
 	slices.SortFunc(files, func(a, b train.File) int {
 		return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), strings.Compare(a.Path, b.Path))
@@ -133,7 +133,7 @@ func list(l installation.Layout, job train.JobID, f train.Folders) (files []trai
 }
 
 // below returns the files of a folder that were changed after a time.
-func below(name, folder string, since time.Time) (files []train.File, cut bool) {
+func below(l installation.Layout, name, folder string, since time.Time) (files []train.File, cut bool) {
 	if folder == "" {
 		return nil, false
 	}
@@ -145,6 +145,12 @@ func below(name, folder string, since time.Time) (files []train.File, cut bool) 
 		if seen++; seen > mostSeen {
 			cut = true
 			return fs.SkipAll
+		}
+		if path != folder && private(l, folder, path) {
+			if err == nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // what cannot be read is not listed
@@ -159,12 +165,36 @@ func below(name, folder string, since time.Time) (files []train.File, cut bool) 
 	return files, cut
 }
 
-// read returns a piece of a file. Neither .. nor a link leads out of the job's folders.
-func read(f train.Folders, r train.FileRequest) ([]byte, int64, error) {
+// private reports whether a path below a folder is no result of a job: the folder may be a home. Names that begin with
+// a dot, and the data folder with the secrets of other jobs, are private.
+func private(l installation.Layout, folder, path string) bool {
+	data := l.DataDir
+	if resolved, err := filepath.EvalSymlinks(data); err == nil {
+		data = resolved
+	}
+	if within, err := filepath.Rel(data, folder); err == nil && filepath.IsLocal(within) {
+		return false // the job's own folder
+	}
+	if within, err := filepath.Rel(data, path); err == nil && filepath.IsLocal(within) {
+		return true
+	}
+	within, err := filepath.Rel(folder, path)
+	return err != nil || strings.Contains("/"+filepath.ToSlash(within), "/.")
+}
+
+// read returns a piece of a file. Neither .. nor a link leads out of the job's folders, nor to what is private.
+func read(l installation.Layout, f train.Folders, r train.FileRequest) ([]byte, int64, error) {
 	name, within, _ := strings.Cut(r.Path, "/")
 	folder := map[string]string{"checkpoints": f.Checkpoints, "work": f.Work}[name]
 	if folder == "" {
 		return nil, 0, fmt.Errorf("%q: want a file below checkpoints/ or work/, as the list names it", r.Path)
+	}
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the folder of %q: %w", r.Path, err)
+	}
+	if path, err := filepath.EvalSymlinks(filepath.Join(folder, within)); err == nil && private(l, folder, path) {
+		return nil, 0, fmt.Errorf("%q: files with names that begin with a dot, and files outside of the job's folders, are not given out", r.Path)
 	}
 	root, err := os.OpenRoot(folder)
 	if err != nil {

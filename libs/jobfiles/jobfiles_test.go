@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -64,5 +65,37 @@ func TestFilesOfAJob(t *testing.T) {
 	}
 	if _, err := Answer(l, "n1", train.FileRequest{Job: "../x"}); err == nil {
 		t.Error("a path is no job")
+	}
+}
+
+// A job that runs in its user's home gives out what it wrote, and nothing of what else changes there.
+func TestAHomeIsNotGivenOut(t *testing.T) {
+	home := t.TempDir()
+	l := installation.Layout{DataDir: filepath.Join(home, "yard")}
+	begun := filepath.Join(l.Job("j-1"), "capability")
+	write(t, begun, nil)
+	if err := os.Chtimes(begun, time.Time{}, time.Now().Add(-time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Link(l, "j-1", filepath.Join(home, "saved", "5ec7e7"), home); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"model.pt", ".ssh/id", "runs/.cache/x", "yard/jobs/j-2/capability"} {
+		write(t, filepath.Join(home, name), []byte("s"))
+	}
+	if err := os.Symlink(filepath.Join(home, ".ssh", "id"), filepath.Join(home, "link")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Answer(l, "n1", train.FileRequest{Job: "j-1"})
+	if err != nil || len(got.Files) != 1 || got.Files[0].Path != "work/model.pt" {
+		t.Errorf("%+v, %v", got.Files, err)
+	}
+	for _, path := range []string{"work/.ssh/id", "work/link", "work/runs/../.ssh/id", "work/yard/jobs/j-2/capability"} {
+		if got, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: path}); err == nil {
+			t.Errorf("%s: %q", path, got.Data)
+		}
+	}
+	if got, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: "work/model.pt"}); err != nil || string(got.Data) != "s" {
+		t.Errorf("%q, %v", got.Data, err)
 	}
 }
