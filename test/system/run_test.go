@@ -17,7 +17,7 @@ import (
 // script prints where and with what it runs, and exits with its argument. Neither it nor the process that started it
 // has the token of its caller's shell, which is that of `switchyard up` too.
 const script = `echo "in $PWD with ${VIRTUAL_ENV:-none} and ${FROM_FILE:-nothing}, ${CHOSEN:-none} chosen"
-env | grep -c TOKEN; tr '\0' '\n' < /proc/$PPID/environ | grep -c TOKEN; exit ${1:-0}`
+env | grep -c API_TOKEN; tr '\0' '\n' < /proc/$PPID/environ | grep -c API_TOKEN; exit ${1:-0}`
 
 // A script of a person who knows nothing of Switchyard runs in the folder and the virtual environment of its caller;
 // its output and its exit code are those of the command. The scheduler is started if none answers.
