@@ -92,8 +92,10 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	c.await("one job has a GPU for itself", running("whole"))
 	submit("modest", 8, 6)
 	submit("greedy", 4, 12)
-	c.await("the reason why it does not run any more", func(jobs map[train.JobID]train.Job) bool {
-		return jobs["greedy"].Reason == "MemoryOutgrown" && jobs["greedy"].Attempt == 1
+	// The reason is soon that of the next plan: for what it waits. The warning stays.
+	c.await("it does not run any more, and is warned", func(jobs map[train.JobID]train.Job) bool {
+		g := jobs["greedy"]
+		return g.State == train.StatePreempted && g.Attempt == 1 && len(g.Warnings) == 1
 	})
 	submit("next", 7, 6)
 	c.await("another one has its room", running("next", "modest"))
