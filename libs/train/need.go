@@ -12,7 +12,7 @@ import (
 
 // DeviceNeed is what a job asks of each of its devices.
 type DeviceNeed struct {
-	// Kind is empty if any kind will do, Models if any model will.
+	// Kind and Models are empty if the job runs on any.
 	Kind   DeviceKind
 	Models []string
 	Memory unit.Bytes

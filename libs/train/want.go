@@ -14,7 +14,7 @@ const (
 	WantRun Want = "run"
 	// WantHeld: no attempt of it starts.
 	WantHeld Want = "held"
-	// WantPaused: likewise, and an attempt that runs leaves by its checkpoint.
+	// WantPaused: no attempt starts, and one that runs leaves by its checkpoint.
 	WantPaused Want = "paused"
 	// WantCancelled: it ends.
 	WantCancelled Want = "cancelled"
@@ -74,7 +74,7 @@ func (j Job) QueuedAt() time.Time {
 	return queued
 }
 
-// Under returns the state of a job of which people want w: a job that waits may be held or paused.
+// Under returns the state of a waiting job once people want w: it may be held or paused.
 func (s State) Under(w Want) State {
 	switch {
 	case s != StateQueued && s != StatePreempted && s != StateRecovering && s != StateHeld && s != StatePaused:

@@ -69,7 +69,7 @@ func (r *retention) sweep(ctx context.Context) error {
 const (
 	// uploadsEvery is the interval at which uploads that no job needs are deleted.
 	uploadsEvery = time.Hour
-	// keepUploads is how long the folder of a job that has ended stays, for jobs that repeat it.
+	// keepUploads is how long an uploaded folder stays after its job has ended, so that the job can be run again.
 	keepUploads = 7 * 24 * time.Hour
 )
 

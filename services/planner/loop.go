@@ -35,8 +35,8 @@ type loop struct {
 	recorder *recorder
 	// grid is nil if no tariff of energy is configured.
 	grid *grid
-	// foreseen compares predictions with what happens.
-	foreseen *foresight
+	// verifier compares predictions with what happens.
+	verifier *verifier
 	// now is the clock by which decisions are made.
 	now func() time.Time
 
@@ -204,7 +204,7 @@ func (l *loop) publish(ctx context.Context, next train.Plan) error {
 	}
 	l.newest = newest{last: next, sequence: sequence, known: true, loaded: true}
 	l.meters.published(next)
-	l.foreseen.predicted(next)
+	l.verifier.predicted(next)
 	l.log.Info("plan decided", "generation", next.Generation, "policy", next.Policy, "allocations", len(next.Allocations), "waiting", len(next.Waiting))
 	return nil
 }

@@ -65,10 +65,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	watching := pool.New().WithContext(ctx).WithCancelOnError()
 	rates := &grid{path: s.config.EnergyRates, carbonWeight: s.config.CarbonWeight, log: p.Log}
-	foreseen := newForesight(m)
+	checked := newVerifier(m)
 	observeJob := func(e bus.Entry[train.Job], deleted bool) {
 		again.see(e, deleted)
-		foreseen.observeJob(e, deleted)
+		checked.observeJob(e, deleted)
 	}
 	if err := watch(ctx, b, known, rates, observeJob, watching); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(probes.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, cache: known, policy: policy, interval: s.config.PlanInterval, now: time.Now, published: map[train.JobID]publication{},
-		terms: s.terms(), grid: rates, foreseen: foreseen,
+		terms: s.terms(), grid: rates, verifier: checked,
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)

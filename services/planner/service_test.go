@@ -202,7 +202,7 @@ func newLoop(t testing.TB, b *bench, name string) *loop {
 	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
 	own, log := bustest.Connect(t, b.server, name), slog.New(slog.DiscardHandler)
 	return &loop{
-		bus: own, log: log, meters: m, cache: known, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, now: time.Now, published: map[train.JobID]publication{}, foreseen: newForesight(m),
+		bus: own, log: log, meters: m, cache: known, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, now: time.Now, published: map[train.JobID]publication{}, verifier: newVerifier(m),
 	}
 }
 

@@ -265,7 +265,7 @@ func (p page) missing() string {
 	return ""
 }
 
-// torch returns a Python that has PyTorch, "" without one.
+// torch returns the path of a Python that can import PyTorch, or "" if there is none.
 func torch() string {
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
 		if path, err := exec.LookPath(python); err == nil && exec.Command(path, "-c", "import torch").Run() == nil {

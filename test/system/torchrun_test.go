@@ -55,7 +55,8 @@ for epoch in range(start, start + 1 if start else 10**9):
 dist.destroy_process_group()
 `
 
-// TestStockTorchScriptsArePreemptedAndGoOn: torchrun on one and on two devices, and one process per device without it.
+// Unchanged PyTorch scripts are preempted and go on: under torchrun on one and on two devices, and without torchrun as
+// one process per device.
 func TestStockTorchScriptsArePreemptedAndGoOn(t *testing.T) {
 	t.Parallel()
 	python := debianTorch()

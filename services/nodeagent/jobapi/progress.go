@@ -97,8 +97,8 @@ func (s *session) pace(step int64, now time.Time) (seconds float64, steps int64)
 	return seconds, max(steps, 0)
 }
 
-// sinceEpoch returns the time of the epoch that ends with this number; 0 if it is unknown because others ended
-// unseen.
+// sinceEpoch returns how long the epoch with this number took. It returns 0 if the end of the epoch before it was not
+// reported.
 func (s *session) sinceEpoch(epochs int64, now time.Time) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ leave, because its code neither calls the job API nor gets a signal, is refused;
 				if j.State == train.StateFailed || j.State == train.StateCancelled {
 					return ""
 				}
-				return notEmptyOr(ended(j), withheld(j))
+				return cmp.Or(ended(j), withheld(j))
 			},
 		},
 		{
@@ -69,7 +70,7 @@ leave, because its code neither calls the job API nor gets a signal, is refused;
 			"release", "Let held jobs start",
 			`Lets jobs that are held or paused start again.`,
 			event.Wanted{State: train.WantRun},
-			false, func(j train.Job) string { return notEmptyOr(ended(j), withheld(j)) },
+			false, func(j train.Job) string { return cmp.Or(ended(j), withheld(j)) },
 		},
 		{
 			"requeue", "Make jobs leave by their checkpoint and wait at the end of the queue",
@@ -79,13 +80,6 @@ cannot be asked to leave.`,
 			true, ended,
 		},
 	}
-}
-
-func notEmptyOr(first, second string) string {
-	if first != "" {
-		return first
-	}
-	return second
 }
 
 func (v verb) command(a *console.Console) *cobra.Command {
@@ -121,8 +115,12 @@ func (v verb) ask(ctx context.Context, a *console.Console, b *bus.Bus, refs []st
 	if err != nil {
 		return err
 	}
+	experiments, err := console.ListBucket(ctx, b, contract.Experiments)
+	if err != nil {
+		return err
+	}
 	for _, j := range jobs {
-		if err := v.check(ctx, b, j, wish.Force); err != nil {
+		if err := v.check(ctx, b, j, experiments, wish.Force); err != nil {
 			return err
 		}
 	}
@@ -136,7 +134,9 @@ func (v verb) ask(ctx context.Context, a *console.Console, b *bus.Bus, refs []st
 		if err := StoreRequest(ctx, b, event.JobFact(before.ID, event.FactWanted, key, wish)); err != nil {
 			return err
 		}
-		j, err := awaitJob(ctx, kv, before.ID, 10*time.Second, func(j train.Job) bool { return j.State.Terminal() != before.State.Terminal() || follows(j, wish) })
+		j, err := awaitJob(ctx, kv, before.ID, 10*time.Second, func(j train.Job) bool {
+			return j.State.Terminal() != before.State.Terminal() || follows(before, j, wish)
+		})
 		if err != nil {
 			return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the admission service running?", "job %s: %v", before.ID, err)
 		}
@@ -158,8 +158,8 @@ func (v verb) ask(ctx context.Context, a *console.Console, b *bus.Bus, refs []st
 }
 
 // follows reports whether the register shows what is wanted.
-func follows(j train.Job, wish event.Wanted) bool {
-	return !j.State.Terminal() && j.Wants() == wish.State && j.Wanted.Force == wish.Force && (!wish.Requeue || !j.RequeuedAt.IsZero())
+func follows(before, j train.Job, wish event.Wanted) bool {
+	return !j.State.Terminal() && j.Wants() == wish.State && j.Wanted.Force == wish.Force && (!wish.Requeue || j.RequeuedAt.After(before.RequeuedAt))
 }
 
 // wantRow says what became of a wish.
@@ -170,13 +170,9 @@ type wantRow struct {
 }
 
 // check returns why a job refuses the verb.
-func (v verb) check(ctx context.Context, b *bus.Bus, j train.Job, force bool) error {
+func (v verb) check(ctx context.Context, b *bus.Bus, j train.Job, experiments []contract.ExperimentRecord, force bool) error {
 	if why := v.refuses(j); why != "" {
 		return exit.Errorf(exit.Failed, "", "job %s %s", j.ID, why)
-	}
-	experiments, err := console.ListBucket(ctx, b, contract.Experiments)
-	if err != nil {
-		return err
 	}
 	for _, e := range experiments {
 		for i := range e.Trials {

@@ -38,24 +38,39 @@ var errNotStarted = errors.New("the job has not started: it has no files")
 
 // Ask asks the executor of a job's machine for its files.
 func Ask(ctx context.Context, b *bus.Bus, r train.FileRequest) (train.FileAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	attempt, _, err := console.GetIfThere(ctx, b, contract.Attempts, string(r.Job))
+	machine, err := machineOf(ctx, b, r.Job)
 	if err != nil {
 		return train.FileAnswer{}, err
 	}
+	return ask(ctx, b, machine, r)
+}
+
+func ask(ctx context.Context, b *bus.Bus, machine train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return bus.Ask[train.FileRequest, train.FileAnswer](ctx, b, train.FileSubject(machine), r)
+}
+
+// machineOf returns the machine on which the files of a job are.
+func machineOf(ctx context.Context, b *bus.Bus, job train.JobID) (train.NodeID, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	attempt, _, err := console.GetIfThere(ctx, b, contract.Attempts, string(job))
+	if err != nil {
+		return "", err
+	}
 	machine := cmp.Or(attempt.Machine, attempt.Home())
 	if machine == "" { // the record of a job that ended long ago is deleted
-		started, _, err := console.LastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(r.Job, event.FactStarted))
+		started, _, err := console.LastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(job, event.FactStarted))
 		if err != nil {
-			return train.FileAnswer{}, err
+			return "", err
 		}
 		machine = cmp.Or(started.Machine, started.Node)
 	}
 	if machine == "" {
-		return train.FileAnswer{}, errNotStarted
+		return "", errNotStarted
 	}
-	return bus.Ask[train.FileRequest, train.FileAnswer](ctx, b, train.FileSubject(machine), r)
+	return machine, nil
 }
 
 func getCommand(a *console.Console) *cobra.Command {
@@ -150,9 +165,13 @@ func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, nam
 
 // fetch copies a file piece by piece. A file that shrinks meanwhile is an error: a job is writing it again.
 func fetch(ctx context.Context, b *bus.Bus, job train.JobID, name string, w io.Writer) error {
+	machine, err := machineOf(ctx, b, job)
+	if err != nil {
+		return err
+	}
 	size := int64(-1)
 	for at := int64(0); at != size; {
-		piece, err := Ask(ctx, b, train.FileRequest{Job: job, Path: name, Offset: at})
+		piece, err := ask(ctx, b, machine, train.FileRequest{Job: job, Path: name, Offset: at})
 		if err != nil {
 			return err
 		}

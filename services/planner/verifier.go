@@ -8,26 +8,26 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// foresight compares what plans predicted with what happened: the first prediction of the start of a job that waits,
+// verifier compares what plans predicted with what happened: the first prediction of the start of a job that waits,
 // and the first one of its end once it has its devices.
-type foresight struct {
+type verifier struct {
 	mu     sync.Mutex
-	first  map[train.JobID]foreseen
+	first  map[train.JobID]predictions
 	meters *meters
 }
 
-// foreseen are the first predictions about a job; said is when its start was predicted.
-type foreseen struct {
+// predictions are the first predictions about a job; said is when its start was predicted.
+type predictions struct {
 	start, finish *train.Moment
 	said          time.Time
 }
 
-func newForesight(m *meters) *foresight {
-	return &foresight{first: map[train.JobID]foreseen{}, meters: m}
+func newVerifier(m *meters) *verifier {
+	return &verifier{first: map[train.JobID]predictions{}, meters: m}
 }
 
 // predicted takes in a published plan.
-func (f *foresight) predicted(p train.Plan) {
+func (f *verifier) predicted(p train.Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range p.Waiting {
@@ -46,8 +46,8 @@ func (f *foresight) predicted(p train.Plan) {
 	}
 }
 
-// observeJob takes in the record of a job. Of ends, only successes count: nobody foresees the others.
-func (f *foresight) observeJob(e bus.Entry[train.Job], deleted bool) {
+// observeJob takes in the record of a job. Of ends, only successes count: no plan predicts the others.
+func (f *verifier) observeJob(e bus.Entry[train.Job], deleted bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	job, id := e.Value, train.JobID(e.Key)
