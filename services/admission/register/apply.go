@@ -79,7 +79,7 @@ func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
 
 func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
 	job.Spec, job.AdmittedAt, job.Ended = b.Spec, f.Time, b.Ended
-	explain(job, "Admitted", fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
+	explain(job, train.ReasonAdmitted, fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
 	return true
 }
 

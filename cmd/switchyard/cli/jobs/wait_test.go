@@ -76,7 +76,7 @@ func TestWaitSeesTheEnd(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	var told []train.State
-	jobs, err := watchToEnd(t.Context(), s.Bus, []train.Job{clitest.Resnet(), clitest.Bert(), clitest.Mnist()}, 0, func(j train.Job) {
+	jobs, err := watchToEnd(t.Context(), s.Yard(clitest.Noon), []train.Job{clitest.Resnet(), clitest.Bert(), clitest.Mnist()}, 0, func(j train.Job) {
 		told = append(told, j.State)
 		switch j.ID { // one end brings the next
 		case "mnist-77de":
