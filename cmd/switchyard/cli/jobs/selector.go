@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// selector chooses jobs by what they have in common. Every command about several jobs has its flags.
+// selector chooses jobs by their properties. Every command about several jobs has its flags.
 type selector struct {
 	user, name, project string
 	states, labels      []string
