@@ -90,17 +90,18 @@ func Ps(ctx context.Context, a *console.Console, r console.Reader, o PsOptions, 
 	if len(page.Jobs) == 0 {
 		return nil
 	}
-	header, more := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY", psColumns(page.Jobs)
+	more := psColumns(page.Jobs)
+	header := []string{"ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY"}
 	for _, c := range more {
-		header += "\t" + c.header
+		header = append(header, c.header)
 	}
-	return a.Table(header, func(w io.Writer) {
+	return a.Table(strings.Join(header, "\t"), func(w io.Writer) {
 		for _, j := range page.Jobs {
-			line := psLine(j, now)
+			fmt.Fprint(w, psLine(j, now))
 			for _, c := range more {
-				line += "\t" + c.cell(j)
+				fmt.Fprint(w, "\t", c.cell(j))
 			}
-			fmt.Fprintln(w, line)
+			fmt.Fprintln(w)
 		}
 	})
 }

@@ -25,11 +25,6 @@ func (s *selector) declare(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.labels, "label", nil, "KEY=VALUE: only jobs with this label (repeatable: with all of them)")
 }
 
-// given reports whether a flag restricts the choice.
-func (s *selector) given() bool {
-	return s.user+s.name+s.project != "" || len(s.states)+len(s.labels) > 0
-}
-
 // query returns the question that the flags ask, about the jobs of this user, or of everybody.
 func (s *selector) query(everybody bool) (view.Query, error) {
 	q := view.Query{User: s.user, Name: s.name, Project: s.project}

@@ -199,6 +199,11 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 		spec.Env[name] = value
 	}
+	return f.applyLists(fs, spec)
+}
+
+// applyLists sets the fields whose flags take lists.
+func (f *submitFlags) applyLists(fs *pflag.FlagSet, spec *train.Spec) error {
 	if fs.Changed("label") {
 		labels, err := api.Labels(f.labels)
 		if err != nil {
