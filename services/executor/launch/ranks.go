@@ -136,7 +136,7 @@ func (s Setting) HostFileText() string {
 }
 
 // addHorovod adds what horovodrun gives its processes. Without a rendezvous, hvd.init() would take each process for the
-// only one, so the variables are left out where nobody serves it.
+// only one, so the variables are left out if the back end serves none.
 func (s Setting) addHorovod(env map[string]string, all []Process, rank int) {
 	if s.HorovodPort == 0 {
 		return

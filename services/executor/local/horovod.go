@@ -13,9 +13,9 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// horovod is the rendezvous that horovodrun serves to the processes it starts (horovod.runner.http.http_server): a store
-// of scopes, GET and PUT of /scope/key. Each process meets the others in the scopes global, local and cross, and deletes
-// its rank from a scope once it is connected; the scope is emptied by the last one, so that the processes can meet anew.
+// horovod is the rendezvous that horovodrun serves to the processes it starts (horovod.runner.http.http_server): a
+// store of scopes, GET and PUT of /scope/key. Each process meets the others in the scopes global, local and cross, and
+// deletes its rank from a scope once it is connected. The last one empties the scope, so that they can meet again.
 type horovod struct {
 	workers  int
 	server   http.Server

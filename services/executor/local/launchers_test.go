@@ -88,7 +88,7 @@ func TestHorovodsProcessesMeet(t *testing.T) {
 	}
 }
 
-// TestMpirunStartsAProcessPerDevice: without options, mpirun fills the job's devices; the job may ask for another number.
+// TestMpirunStartsAProcessPerDevice: without options, mpirun fills the job's devices; it may ask for another number.
 func TestMpirunStartsAProcessPerDevice(t *testing.T) {
 	mpirun, err := exec.LookPath("mpirun")
 	if err != nil {
