@@ -175,7 +175,9 @@ func refused(path string, response *http.Response, unknown int) error {
 	if err := json.NewDecoder(response.Body).Decode(&p); err != nil {
 		return fmt.Errorf("ask %s: %s", path, response.Status)
 	}
-	refusal := func(code int) error { return exit.Errorf(code, render.EscapeText(p.Fix), "%s", render.EscapeText(p.Detail)) }
+	refusal := func(code int) error {
+		return exit.Errorf(code, render.EscapeText(p.Fix), "%s", render.EscapeText(p.Detail))
+	}
 	switch p.Status {
 	case http.StatusNotFound:
 		return refusal(unknown)

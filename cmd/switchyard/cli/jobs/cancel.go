@@ -66,7 +66,9 @@ func Cancel(ctx context.Context, a *console.Console, y console.Yard, refs []stri
 		if j.State.Terminal() {
 			continue
 		}
-		request := event.JobFact(j.ID, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		// A job that was cancelled and resumed is cancelled again.
+		key := fmt.Sprintf("cancel/%d", j.Resumed)
+		request := event.JobFact(j.ID, event.FactCancelRequested, key, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
 		if _, err := y.Publish(ctx, request); err != nil {
 			return err
 		}

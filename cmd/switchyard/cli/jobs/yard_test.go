@@ -87,7 +87,12 @@ func TestEitherYardKnowsTheSameOfAJob(t *testing.T) {
 			if broken != nil {
 				t.Fatal(broken)
 			}
-			said = append(said, fmt.Sprintf("%s\n%v, exit code %d", text, err, exit.Code(err)))
+			standing, unknown := y.Standing(t.Context(), train.JobID(ref))
+			stands, broken := json.MarshalIndent(standing, "", " ")
+			if broken != nil {
+				t.Fatal(broken)
+			}
+			said = append(said, fmt.Sprintf("%s\n%v, exit code %d\n%s\n%v, exit code %d", text, err, exit.Code(err), stands, unknown, exit.Code(unknown)))
 		}
 		if diff := cmp.Diff(said[0], said[1]); diff != "" {
 			t.Errorf("%q (-bus +service):\n%s", ref, diff)
