@@ -100,7 +100,12 @@ func supervise(dir string) error {
 	if err := s.declare(time.Time{}); err != nil {
 		return s.giveUp(err)
 	}
-	if err := s.startAll(); err != nil {
+	horovod, err := serveHorovod(s.launch.HorovodPort, len(s.launch.Processes))
+	defer horovod.close()
+	if err == nil {
+		err = s.startAll()
+	}
+	if err != nil {
 		s.blame(unstarted(err))
 	} else {
 		s.startedAt = time.Now().UTC()

@@ -422,6 +422,12 @@ func batchWords(s train.Spec) string {
 
 func (p *page) spec(s train.Spec) {
 	p.section("asked for")
+	if s.Project != "" {
+		p.field("  project", "%s", render.EscapeText(s.Project))
+	}
+	if len(s.Labels) > 0 {
+		p.field("  labels", "%s", render.EscapeText(train.JoinLabels(s.Labels)))
+	}
 	if len(s.Command) > 0 {
 		p.field("  command", "%s", render.EscapeText(render.ShellWords(s.Command)))
 	}
