@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,8 +125,7 @@ func (c *committer) writeGroup(ctx context.Context, group []*write) {
 	defer cancel()
 	if len(group) >= fewestTogether && c.takesBatches(ctx) {
 		last, err := c.writeBatch(ctx, group)
-		var refused *jetstream.APIError
-		if !errors.As(err, &refused) {
+		if _, refused := errors.AsType[*jetstream.APIError](err); !refused {
 			for i, w := range group {
 				w.done <- stored{last - uint64(len(group)-1-i), err} //nolint:gosec // a count
 			}
@@ -165,9 +165,7 @@ func (c *committer) writeBatch(ctx context.Context, group []*write) (uint64, err
 	id := strings.TrimPrefix(c.bus.nc.NewInbox(), nats.InboxPrefix)
 	for i, w := range group {
 		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: nats.Header{}}
-		for key, values := range w.msg.Header {
-			msg.Header[key] = values
-		}
+		maps.Copy(msg.Header, w.msg.Header)
 		msg.Header.Set(headerBatchID, id)
 		msg.Header.Set(headerBatchSequence, strconv.Itoa(i+1))
 		if i < len(group)-1 {
