@@ -143,7 +143,7 @@ func (t *taking) place(name string) (*place, error) {
 	return &place{i.Config, max(i.AckFloor.Stream+1, i.Config.OptStartSeq), clean}, nil
 }
 
-// mark replaces a consumer by one that only marks its place.
+// mark replaces a consumer by a second one, which only marks its place.
 func (t *taking) mark(own, stale *place) (*place, error) {
 	if stale != nil {
 		if err := t.js.DeleteConsumer(t.ctx, t.stream, t.marker()); err != nil {

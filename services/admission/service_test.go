@@ -153,7 +153,7 @@ func (b *bench) messages(stream string) []bus.Message {
 	return b.firstMessages(stream, last)
 }
 
-// firstMessages waits until a stream has so many messages.
+// firstMessages waits until a stream has n messages.
 func (b *bench) firstMessages(stream string, n uint64) []bus.Message {
 	var all []bus.Message
 	if n == 0 {
