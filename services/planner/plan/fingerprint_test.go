@@ -13,6 +13,7 @@ import (
 // unread are the fields of a state whose change is no news: no phase reads them, or only through an answer that the
 // fingerprint has (TestAnswersAreNews).
 var unread = map[string]string{
+	"Spec.Shell": "of the attempt",
 	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "Withheld": "likewise", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
@@ -21,7 +22,8 @@ var unread = map[string]string{
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
-	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Shell": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
+	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
+	"Continue": "the executor copies the checkpoints",
 }
 
 // TestEveryFieldIsNews: whichever field of a state changes, the next decision sees that there is news.
