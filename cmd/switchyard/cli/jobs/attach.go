@@ -222,8 +222,8 @@ func (t *terminal) hold(ctx context.Context, a *console.Console, b *bus.Bus, job
 	}
 }
 
-// sessionEnd decides what the end of a session means: over is false if the connection was lost, and the terminal is to be
-// attached again.
+// sessionEnd decides what the end of a session means: over is false if the connection was lost, and the terminal has to
+// be attached again.
 func sessionEnd(ctx context.Context, b *bus.Bus, job train.Job, status int, err error, first bool) (over bool, end error) {
 	cut := errors.Is(err, bus.ErrCut) || errors.Is(err, bus.ErrAway)
 	switch {
