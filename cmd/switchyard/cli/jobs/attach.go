@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -86,15 +87,20 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGHUP)
 	defer stop()
-	b, err := connectOrStart(ctx, a)
+	y, done, err := connectOrStart(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	b, err := a.Connect(ctx) // a terminal is a pipe on the bus
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
+	if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {
 		return err
 	}
-	if _, err := Submit(ctx, b, spec, id); err != nil && ctx.Err() == nil {
+	if _, err := Submit(ctx, y, spec, id); err != nil && ctx.Err() == nil {
 		return err
 	}
 	fmt.Fprintf(a.Stderr, "job %s\n", id)
@@ -109,7 +115,7 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 	fmt.Fprintln(a.Stderr)
 	messages := *a
 	messages.Stdout = a.Stderr
-	return Cancel(context.WithoutCancel(ctx), &messages, b, []string{string(id)}, CancelOptions{reason: "its terminal was closed", Timeout: CancelTimeout})
+	return Cancel(context.WithoutCancel(ctx), &messages, y, []string{string(id)}, CancelOptions{reason: "its terminal was closed", Timeout: CancelTimeout})
 }
 
 func attachCommand(a *console.Console) *cobra.Command {
@@ -187,7 +193,7 @@ func attachSecret(a *console.Console, id train.JobID) (string, error) {
 // program ended, or errDetached.
 func attach(ctx context.Context, a *console.Console, b *bus.Bus, in *os.File, r train.TerminalRequest) error {
 	r.Term = os.Getenv("TERM")
-	_, done := withProgress(ctx, a, b, r.Job)
+	_, done := withProgress(ctx, a, console.OnBus(b, time.Now), r.Job)
 	job, node, err := awaitRunning(ctx, b, r.Job)
 	done()
 	if err != nil || job.State.Terminal() {
@@ -232,7 +238,7 @@ func sessionEnd(ctx context.Context, b *bus.Bus, job train.Job, status int, err 
 	case err == nil && job.Spec.Shell == nil:
 		return true, exitWith(status)
 	case err == nil || errors.Is(err, io.EOF):
-		last, err := watchToEnd(ctx, b, []train.Job{job}, CancelTimeout, func(train.Job) {})
+		last, err := watchToEnd(ctx, console.OnBus(b, time.Now), []train.Job{job}, CancelTimeout, func(train.Job) {})
 		if err != nil {
 			return true, err
 		}
