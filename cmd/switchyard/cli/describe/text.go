@@ -54,6 +54,9 @@ func describeText(d description, now time.Time) string {
 	p.batchChoice(d)
 	p.company(d)
 	p.times(j, now)
+	for _, id := range d.ContinuedBy {
+		p.field("continued", "by %s, from a copy of its checkpoints", id)
+	}
 	p.course(d, now)
 	p.tuning(d.Tuning)
 	p.finish(d, now)
@@ -137,6 +140,9 @@ func (p *page) times(j train.Job, now time.Time) {
 		line = "not read by admission yet"
 	}
 	p.field("submitted", "%s", line)
+	if j.Spec.Continue != "" {
+		p.field("continues", "%s, from a copy of its checkpoints", j.Spec.Continue)
+	}
 }
 
 // course prints the progress of the job, and what happened on the way.
