@@ -70,7 +70,8 @@ type Tuned struct {
 type Queued struct {
 	Generation uint64         `json:"generation"`
 	Blockers   []train.Reason `json:"blockers"`
-	Position   int            `json:"position"`
+	// Position is the place in the queue at that moment, from 1 on.
+	Position int `json:"position"`
 	// StartInSeconds is the predicted wait; 0 if unknown.
 	StartInSeconds float64 `json:"start_in_seconds,omitempty"`
 }

@@ -154,9 +154,6 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 		first := b.Blockers[0]
 		code, message, hint = cmp.Or(first.Code, code), cmp.Or(first.Message, message), first.Hint
 	}
-	if b.Position > 0 {
-		message += fmt.Sprintf("; position %d in the queue", b.Position)
-	}
 	explain(job, code, message, hint)
 	return true
 }
