@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -89,6 +90,15 @@ func (d *description) locate(ctx context.Context, a *console.Console) {
 	if d.Report != nil && d.Report.Checkpoint != "" {
 		d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
 	}
+}
+
+// card is what became of the job.
+func (d description) card() render.Card {
+	c := render.Card{Job: d.Job, Account: d.Account, Report: d.Report, Folders: d.Folders}
+	if d.Attempt != nil {
+		c.Places = d.Attempt.Places()
+	}
+	return c
 }
 
 func describing(d view.Detail) description {
