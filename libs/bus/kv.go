@@ -279,8 +279,8 @@ func (k *KV[T]) missesNothing(ctx context.Context, wake <-chan struct{}, seen *a
 	}
 }
 
-// scan reads the newest value of each key and then the changes until ctx ends. From the end of the list on it notes the newest
-// revision.
+// scan reads the newest value of each key and then the changes until ctx ends. From the end of the list on it notes the
+// newest revision.
 func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bool), newest *atomic.Uint64, synced func()) error {
 	if len(patterns) == 0 {
 		patterns = []string{">"}

@@ -10,8 +10,8 @@ import (
 // readerTime is how long the server keeps the reader of a process that has ended.
 const readerTime = time.Minute
 
-// resetAttempts is how often the client looks for a consumer that has gone before the reader fails and its caller begins
-// again. Without a bound it would look for ever, whatever becomes of its context.
+// resetAttempts is how often the client looks for a consumer that has gone before the reader fails, so that its caller
+// begins again. Without a bound it would look for ever, whatever becomes of its context.
 const resetAttempts = 2
 
 // reader reads a stream in order. The server has room for a thousand consumers of a stream, so a finished reader

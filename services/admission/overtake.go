@@ -32,8 +32,8 @@ func wishFilters() []string {
 }
 
 // overtake folds a wish at once if very many facts of other jobs are to be handled before it: the facts of its own job
-// up to the wish are folded now, in order. They change nothing when their turn comes, which still publishes what follows
-// from them. A job that has no verdict yet waits for its turn.
+// up to the wish are folded now, in order. They change nothing when their turn comes, but what follows from them is
+// published then. The wish of a job without a verdict waits for its turn.
 func (d *handler) overtake(ctx context.Context, m bus.Message) ([]event.Fact, error) {
 	if m.ParseErr != nil || m.Sequence < d.progress.newest.Load()+overtakeAfter {
 		return nil, nil

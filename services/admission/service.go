@@ -73,6 +73,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 			Name: s.Name() + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
 		})
 	}))
+	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()
