@@ -40,10 +40,11 @@ func (d *handler) overtake(ctx context.Context, m bus.Message) ([]event.Fact, er
 	}
 	id := train.JobID(m.Parsed.ID)
 	e, err := d.record(ctx, id)
+	known := err == nil && e.Value.State != train.StateSubmitted
 	if errors.Is(err, bus.ErrNotFound) || errors.Is(err, bus.ErrPoison) {
-		return nil, nil
+		err = nil
 	}
-	if err != nil || e.Value.State == train.StateSubmitted || e.Value.LastSequence >= m.Sequence {
+	if err != nil || !known || e.Value.LastSequence >= m.Sequence {
 		return nil, err
 	}
 	var facts []bus.Message
