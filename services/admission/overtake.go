@@ -35,7 +35,7 @@ func wishFilters() []string {
 // up to the wish are folded now, in order. They change nothing when their turn comes, but what follows from them is
 // published then. The wish of a job without a verdict waits for its turn.
 func (d *handler) overtake(ctx context.Context, m bus.Message) ([]event.Fact, error) {
-	if m.ParseErr != nil || m.Sequence < d.progress.newest.Load()+overtakeAfter {
+	if m.Sequence < d.progress.newest.Load()+overtakeAfter {
 		return nil, nil
 	}
 	id := train.JobID(m.Parsed.ID)
