@@ -37,5 +37,6 @@ const (
 	NodeDraining = "NodeDraining"
 	NodeTainted  = "NodeTainted"
 	NodeNotReady = "NodeNotReady"
+	NodeSetAside = "NodeSetAside"
 	StartFailed  = "StartFailed"
 )
