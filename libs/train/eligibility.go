@@ -75,7 +75,7 @@ type NodeCondition struct {
 }
 
 // Exclusions returns everything that keeps jobs off a node at a time, in a fixed order: the orders of operators, what is
-// set aside, and its state as its cluster manager sees it.
+// set aside, what others hold, and its state as its cluster manager sees it.
 func (n *Node) Exclusions(c NodeCondition, e Eligibility, now time.Time) []Exclusion {
 	var all []Exclusion
 	for _, d := range slices.Sorted(maps.Keys(e.Orders)) {
@@ -84,6 +84,13 @@ func (n *Node) Exclusions(c NodeCondition, e Eligibility, now time.Time) []Exclu
 	for _, d := range slices.Sorted(maps.Keys(e.Aside)) {
 		if a := e.Aside[d]; now.Before(a.Until) {
 			all = append(all, a.exclusion(n.ID, d))
+		}
+	}
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.HeldBy != "" {
+			all = append(all, Exclusion{Node: n.ID, Devices: []DeviceID{d.ID}, Reason: Reason{
+				Code: DeviceHeld, Message: fmt.Sprintf("%s is held by %s", deviceOf(n.ID, d.ID), d.HeldBy), Hint: "it comes free when that ends",
+			}})
 		}
 	}
 	return append(all, c.exclusions(n.ID)...)

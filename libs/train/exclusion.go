@@ -38,5 +38,6 @@ const (
 	NodeTainted  = "NodeTainted"
 	NodeNotReady = "NodeNotReady"
 	NodeSetAside = "NodeSetAside"
+	DeviceHeld   = "DeviceHeld"
 	StartFailed  = "StartFailed"
 )

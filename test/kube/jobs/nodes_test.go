@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,6 +91,37 @@ func TestAGPUThatLosesJobsIsSetAside(t *testing.T) {
 	y.switchyard("node", "resume", "node1", "--device", "gpu:0")
 	y.state("d", train.StateSucceeded)
 	y.cancel("c")
+	y.nothingLeft()
+}
+
+// A pod of another namespace holds a GPU: nothing is planned there until it is gone.
+func TestAGPUThatAnotherPodHolds(t *testing.T) {
+	y := newYard(t)
+	y.start("planner")
+	node, err := y.node()
+	y.must(err)
+	_, err = y.cluster.Feed(y.ctx, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}, "spec": {
+		"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "localhost/switchyard/pause:dev",
+		"imagePullPolicy": "Never", "resources": {"limits": {%q: %d}}}]}}`,
+		node.Devices[0].Resource, node.Devices[0].Units), "apply", "-f", "-")
+	y.must(err)
+	t.Cleanup(func() {
+		_, _ = y.cluster.Kubectl(context.Background(), "delete", "pod", "notebook", "-n", "default", "--wait=false")
+	})
+	y.until("the holder in the list of nodes", func() bool {
+		return strings.Contains(y.switchyard("node", "list"), "gpu:0 of node node1 is held by pod default/notebook")
+	})
+	two := func(s *train.Spec) { s.MinDevices, s.MaxDevices = 2, 2 }
+	y.submit("one", 1_000_000, 4, func(s *train.Spec) { s.MaxDevices = 1 })
+	if a := y.running("one", 1); a.Devices[0] != "gpu:1" {
+		t.Errorf("it runs on %s, want the GPU that nobody holds", a.Devices)
+	}
+	y.cancel("one")
+	y.submit("two", 1_000_000, 4, two)
+	y.awaitReason("two", train.DeviceHeld, "gpu:0 of node node1 is held by pod default/notebook")
+	y.kubectl("delete", "pod", "notebook", "-n", "default")
+	y.running("two", 1)
+	y.cancel("two")
 	y.nothingLeft()
 }
 
