@@ -87,7 +87,7 @@ func TestAGPUThatLosesJobsIsSetAside(t *testing.T) {
 	y.kill("planner")
 	y.start("planner")
 	y.submit("d", 2, 1, func(s *train.Spec) { s.MaxDevices = 1 })
-	y.awaitReason("d", train.NodeSetAside, "gpu:0 of node node1 is set aside until ")
+	y.awaitReason("d", "WaitingForDevices", "gpu:0 of node node1 is set aside until ")
 	y.switchyard("node", "resume", "node1", "--device", "gpu:0")
 	y.state("d", train.StateSucceeded)
 	y.cancel("c")
