@@ -36,7 +36,7 @@ func (c *Notify) declare(s *config.Section) {
 		return nil
 	})
 	s.String(&c.Secret, "notify-secret", "", "key with which webhooks are signed by HMAC-SHA256 (empty: they are not signed)").Secret()
-	s.Strings(&c.Allow, "notify-allow", nil, "networks that webhooks may reach although they are loopback, link-local or metadata addresses, as 127.0.0.1/32").Check(func() error {
+	s.Strings(&c.Allow, "notify-allow", nil, "networks that webhooks may reach although they are private, loopback, link-local or metadata addresses, as 10.1.0.0/16").Check(func() error {
 		for _, network := range c.Allow {
 			if _, err := netip.ParsePrefix(network); err != nil {
 				return fmt.Errorf("%q: want a network such as 127.0.0.1/32", network)

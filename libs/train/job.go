@@ -62,6 +62,9 @@ type Spec struct {
 	// Family names the training that the job is a variant of: jobs of a family predict each other's speed. Left out, jobs
 	// of one tenant are a family if they run the same code in the same image on the same data, with any flag values.
 	Family string `json:"family,omitempty"`
+	// Project and Labels are a person's own words for the job. Lists and commands can be restricted to them.
+	Project string            `json:"project,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
 	// User and Tenant may be left out: they come from the submitter's identity. A body that names another is refused.
 	User   string `json:"user,omitempty"`
 	Tenant string `json:"tenant,omitempty"`

@@ -265,6 +265,19 @@ func labelWord(s string) bool {
 	return s != "" && plain(s[0]) && plain(s[len(s)-1])
 }
 
+// Merged returns the labels of both; those of more go over those of labels.
+func Merged(labels, more map[string]string) map[string]string {
+	if len(labels)+len(more) == 0 {
+		return nil
+	}
+	all := maps.Clone(labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, more)
+	return all
+}
+
 // JoinLabels prints labels in the order of their keys: a=1,b=2.
 func JoinLabels(labels map[string]string) string {
 	words := make([]string, 0, len(labels))

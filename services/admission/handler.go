@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission/register"
 )
 
-// handler handles facts one by one. Only the consumer's goroutine calls handle.
+// handler handles the facts of each job one by one, and those of different jobs side by side.
 type handler struct {
 	bus       *bus.Bus
 	jobs      *bus.KV[train.Job]
@@ -32,10 +33,19 @@ type handler struct {
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
 	return &handler{
 		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: m,
-		records:   records{map[train.JobID]bus.Entry[train.Job]{}},
+		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
-		queue:     queue{waiting: map[train.JobID]struct{}{}, after: map[train.JobID][]train.Dependency{}},
+		queue:     queue{waiting: map[train.JobID]int{}, after: map[train.JobID][]train.Dependency{}},
 	}
+}
+
+// lane has the facts of each job handled in order. A submission that may name other jobs comes after all facts before
+// it.
+func lane(m bus.Message) string {
+	if m.Parsed.Fact == event.FactSubmitted && bytes.Contains(m.Data, []byte(`"after"`)) {
+		return ""
+	}
+	return m.Parsed.ID
 }
 
 // handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
@@ -127,7 +137,7 @@ func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) 
 
 // open creates the record of a new job, or returns the existing one.
 func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s submission) (bus.Entry[train.Job], bool, error) {
-	if e, known := d.records.entries[id]; known {
+	if e, known := d.records.find(id); known {
 		return e, false, nil
 	}
 	job, err := register.Fold(train.Job{ID: id}, register.Fact{
@@ -235,13 +245,13 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
-		delete(d.records.entries, id)
+		d.records.forget(id)
 	}
 }
 
 // foldOnce tries one compare-and-swap.
 func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact, stored time.Time) error {
-	_, remembered := d.records.entries[id]
+	_, remembered := d.records.find(id)
 	e, err := d.record(ctx, id)
 	if errors.Is(err, bus.ErrNotFound) {
 		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, f.Name, id)
@@ -264,7 +274,7 @@ func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact,
 	}
 	e.Revision, err = d.jobs.Swap(ctx, string(id), next, e.Revision)
 	if err != nil {
-		delete(d.records.entries, id)
+		d.records.forget(id)
 		return err
 	}
 	e.Value = next
@@ -279,7 +289,7 @@ func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact,
 
 // record returns the newest known record; ErrNotFound if the job was never submitted.
 func (d *handler) record(ctx context.Context, id train.JobID) (bus.Entry[train.Job], error) {
-	if e, known := d.records.entries[id]; known {
+	if e, known := d.records.find(id); known {
 		return e, nil
 	}
 	e, err := d.jobs.Get(ctx, string(id))

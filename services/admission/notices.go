@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -204,25 +206,32 @@ func (n *notices) note(ctx context.Context, r result, now time.Time) time.Durati
 // known returns the jobs to look at, and forgets those without a record.
 func (n *notices) known(ctx context.Context) []train.Job {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	for id := range n.gone {
-		if n.done[id] != nil {
-			e, err := n.told.Get(ctx, string(id))
-			if err == nil {
-				err = n.told.Delete(ctx, string(id), e.Revision)
-			}
-			if err != nil && !errors.Is(err, bus.ErrNotFound) {
-				continue
-			}
-			delete(n.done, id)
+	all, gone := slices.Collect(maps.Values(n.jobs)), slices.Collect(maps.Keys(n.gone))
+	n.mu.Unlock()
+	for _, id := range gone {
+		if n.forget(ctx, id) {
+			n.mu.Lock()
+			delete(n.gone, id)
+			n.mu.Unlock()
 		}
-		delete(n.gone, id)
-	}
-	all := make([]train.Job, 0, len(n.jobs))
-	for _, j := range n.jobs {
-		all = append(all, j)
 	}
 	return all
+}
+
+// forget deletes the record of the notices about a job that is gone. It returns false if it has to be tried again.
+func (n *notices) forget(ctx context.Context, id train.JobID) bool {
+	if n.done[id] == nil {
+		return true
+	}
+	e, err := n.told.Get(ctx, string(id))
+	if err == nil {
+		err = n.told.Delete(ctx, string(id), e.Revision)
+	}
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return false
+	}
+	delete(n.done, id)
+	return true
 }
 
 // settle forgets a job after its last notice, unless its record has changed meanwhile.

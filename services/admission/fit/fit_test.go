@@ -265,6 +265,13 @@ func TestRefusals(t *testing.T) {
 			"InvalidLabel node_labels: \"gpu\": \"a b\" is not a valid node label (e.g. gpushare: \"true\")",
 			`NoNode node_labels: no node has the labels -tier=fast,/x=y,example.com/tier=,gpu=a b (label a node, or leave node_labels out)`,
 		}},
+		{"words of its user", spec(func(s *train.Spec) {
+			s.Project, s.Labels = "my thesis", map[string]string{"phase": "warmup", "example.com/lr": "3e-4"}
+		}), nil},
+		{"words that are none", spec(func(s *train.Spec) { s.Project, s.Labels = "a\tb", map[string]string{"my phase": "x"} }), []string{
+			`InvalidName project: want 1 to 63 printable characters, found "a\tb" (e.g. thesis)`,
+			`InvalidLabel labels: "my phase": "x" is not a valid label (e.g. phase: warmup)`,
+		}},
 		{"two restarts", spec(func(s *train.Spec) { s.MaxRestarts = &two }), nil},
 		{"ports", spec(func(s *train.Spec) {
 			s.Ports = []train.PortMapping{{NodePort: 80, ContainerPort: 0}, {NodePort: 30000, ContainerPort: 65536}, {NodePort: 30000, ContainerPort: 1}}

@@ -24,6 +24,9 @@ func (c *checker) identity() {
 	}
 	c.own("user", c.spec.User, c.who.User)
 	c.own("tenant", c.spec.Tenant, c.who.Tenant)
+	if p := c.spec.Project; utf8.RuneCountInString(p) > MaxNameLength || !printable(p) {
+		c.refuse("InvalidName", "project", "e.g. thesis", "want 1 to %d printable characters, found %s", MaxNameLength, quote(p))
+	}
 }
 
 // own refuses a body that names another user or tenant.
@@ -449,17 +452,15 @@ func (c *checker) sharing() {
 	}
 }
 
-// labels checks the requested node labels against the grammar of Kubernetes.
-func (c *checker) labels() {
-	asked := c.spec.NodeLabels
-	if len(asked) > MaxLabels {
-		c.refuse("OutOfRange", "node_labels", "", "want at most %d, found %d", MaxLabels, len(asked))
+// labels checks the job's own labels and those of the nodes that it asks for against the grammar of Kubernetes.
+func (c *checker) labels(field, what, hint string, found map[string]string) {
+	if len(found) > MaxLabels {
+		c.refuse("OutOfRange", field, "", "want at most %d, found %d", MaxLabels, len(found))
 		return
 	}
-	for _, key := range slices.Sorted(maps.Keys(asked)) {
-		if !train.IsLabel(key, asked[key]) {
-			c.refuse("InvalidLabel", "node_labels", "e.g. gpushare: \"true\"", "%s: %s is not a valid node label",
-				quote(key), quote(asked[key]))
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		if !train.IsLabel(key, found[key]) {
+			c.refuse("InvalidLabel", field, hint, "%s: %s is not a valid %s", quote(key), quote(found[key]), what)
 		}
 	}
 }

@@ -46,23 +46,27 @@ func New(c settings.Notify) *Sender {
 	}}
 }
 
-// errAddress says that a webhook leads to the machine itself.
-var errAddress = errors.New("webhooks must not reach this machine or its cloud's metadata")
+// errAddress says that a webhook leads to the machine itself or into its network.
+var errAddress = errors.New("webhooks must not reach this machine, private networks or a cloud's metadata")
 
-// allowed refuses the addresses behind which a webhook would reach the machine itself or its cloud's metadata. It sees
-// the address that is dialled, so that a name that changes its address gains nothing.
+// allowed refuses addresses that are not public, unless the operator's networks contain them: people who submit
+// jobs could otherwise reach services that trust this machine. It sees the address that is dialled, so that a name that
+// changes its address gains nothing.
 func allowed(address string, networks []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("dial %q: %w", address, err)
 	}
 	ip := at.Addr().Unmap().WithZone("")
+	if netip.MustParsePrefix("64:ff9b::/96").Contains(ip) { // a gateway translates it
+		wide := ip.As16()
+		ip = netip.AddrFrom4([4]byte(wide[12:]))
+	}
 	if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return nil
 	}
-	// Alibaba's and Amazon's metadata services have addresses outside of the link-local ranges.
-	metadata := ip == netip.AddrFrom4([4]byte{100, 100, 100, 200}) || ip == netip.AddrFrom16([16]byte{0xfd, 0, 0xe, 0xc2, 14: 0x02, 0x54})
-	if metadata || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+	// Clouds have metadata services in 100.64.0.0/10, which is not private by RFC 1918.
+	if netip.MustParsePrefix("100.64.0.0/10").Contains(ip) || !ip.IsGlobalUnicast() || ip.IsPrivate() {
 		return fmt.Errorf("dial %s: %w: admission.notify_allow can allow it", ip, errAddress)
 	}
 	return nil

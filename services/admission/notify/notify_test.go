@@ -38,7 +38,19 @@ func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 		want     bool
 	}{
 		{"93.184.216.34:443", nil, true},
-		{"10.0.0.7:80", nil, true},
+		{"[2606:2800:220:1::1]:443", nil, true},
+		// Private networks were allowed once. An operator who wants them names them.
+		{"10.0.0.7:80", nil, false},
+		{"10.0.0.7:80", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, true},
+		{"10.0.1.7:80", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, false},
+		{"172.16.0.1:80", nil, false},
+		{"192.168.1.1:80", nil, false},
+		{"[::ffff:192.168.1.1]:80", nil, false},
+		{"[fd12:3456::1]:80", nil, false},
+		{"100.64.0.1:80", nil, false},
+		{"[64:ff9b::a00:7]:80", nil, false},
+		{"[64:ff9b::5db8:d822]:80", nil, true},
+		{"255.255.255.255:80", nil, false},
 		{"127.0.0.1:80", nil, false},
 		{"127.0.0.1:80", lab, true},
 		{"127.0.0.2:80", lab, false},

@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +61,9 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 			r.Addresses = append(r.Addresses, r.key.pod(rank)+"."+r.key.rendezvous())
 		}
 	}
+	if why := startsOthers(s); why != "" {
+		return r, errors.New(why) //nolint:err113 // the words are for the job's owner
+	}
 	if why := allowsMemory(t, s.Spec.MainMemoryMiB); why != "" {
 		return r, fmt.Errorf("main_memory_mib %d: %s", s.Spec.MainMemoryMiB, why) //nolint:err113 // the words are for the job's owner
 	}
@@ -70,6 +75,20 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 	var err error
 	r.volumes, err = composeVolumes(s, t)
 	return r, err
+}
+
+// startsOthers says why a gang over several pods cannot begin with a program that starts processes on other machines
+// itself; it is empty for others. The program could not enter the other pods, and each would train for itself.
+func startsOthers(s launch.Setting) string {
+	if len(s.Places) < 2 || len(s.Spec.Command) == 0 {
+		return ""
+	}
+	program := path.Base(s.Spec.Command[0])
+	if !slices.Contains([]string{"mpirun", "mpiexec", "horovodrun"}, program) {
+		return ""
+	}
+	return fmt.Sprintf("%s cannot start processes in other pods, and the job has devices in %d of them: "+
+		"ask for no more devices than a node has (max_devices), leave out launch: per_device, or use torchrun", program, len(s.Places))
 }
 
 // splitByDevice makes a place of every device: a pod sees only its own device, so to the code each pod is a node with

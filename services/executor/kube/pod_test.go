@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,6 +166,25 @@ func TestJobsFindTheirDatasets(t *testing.T) {
 	o := defaults()
 	if o.DatasetsDir = "/elsewhere"; !errors.Is(Check(o), errOutside) {
 		t.Errorf("outside of the roots: %v", Check(o))
+	}
+}
+
+// A program that starts the other processes itself cannot enter other pods, so a gang over several is refused.
+func TestMpirunStaysInOnePod(t *testing.T) {
+	one, two := launch.Place{Node: train.Node{ID: "n1"}, Devices: []train.Device{gpu("0", "aa", false)}}, launch.Place{Node: train.Node{ID: "n2"}, Devices: []train.Device{gpu("0", "bb", false)}}
+	for _, test := range []struct {
+		program string
+		places  []launch.Place
+		refused bool
+	}{
+		{"/usr/bin/mpirun", []launch.Place{one, two}, true}, {"mpirun", []launch.Place{one}, false}, {"torchrun", []launch.Place{one, two}, false},
+	} {
+		s := setting(test.places...)
+		s.Spec.Command = []string{test.program, "python3", "train.py"}
+		_, err := newPodTemplate(s, defaults(), time.Second)
+		if refused := err != nil && strings.Contains(err.Error(), "mpirun cannot start processes in other pods"); refused != test.refused || !refused && err != nil {
+			t.Errorf("%s on %d nodes: %v", test.program, len(test.places), err)
+		}
 	}
 }
 

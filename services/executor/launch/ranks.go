@@ -96,9 +96,10 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	}
 	if p.Role == RoleWorker && s.Spec.Launch == train.LaunchPerDevice {
 		env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"] = number(p.Local), number(p.Locals)
+		s.addHorovod(env, all, rank)
 	}
 	if p.Role == RoleWorker && s.Spec.Launch != train.LaunchPerDevice {
-		s.addTorchrun(env, p)
+		s.addLaunchers(env, p)
 	}
 	env["TF_CONFIG"] = s.tfConfig(all, rank)
 	servers := s.servers()
@@ -114,13 +115,44 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(servers), number(workers(all))
 }
 
-// addTorchrun adds the variables that torchrun reads in place of its options, so that `torchrun train.py` starts a
-// process for each device of each node and does not meet other jobs at its usual port. The user's own come first.
-func (s Setting) addTorchrun(env map[string]string, p Process) {
-	for name, value := range map[string]string{
+// addLaunchers adds the variables that torchrun and mpirun read in place of their options, so that `torchrun train.py`
+// starts a process for each device of each node and does not meet other jobs at its usual port, and `mpirun train` one
+// for each device of its node.
+func (s Setting) addLaunchers(env map[string]string, p Process) {
+	s.suggest(env, map[string]string{
 		"PET_NNODES": strconv.Itoa(len(s.Places)), "PET_NODE_RANK": strconv.Itoa(p.Place), "PET_NPROC_PER_NODE": strconv.Itoa(max(len(p.Devices), 1)),
 		"PET_MASTER_ADDR": s.address(0), "PET_MASTER_PORT": strconv.Itoa(s.port(0)),
-	} {
+	})
+	if s.HostFile != "" { // -np of another number stays possible
+		s.suggest(env, map[string]string{
+			"OMPI_MCA_orte_default_hostfile": s.HostFile, "PRTE_MCA_prte_default_hostfile": s.HostFile, "OMPI_MCA_rmaps_base_oversubscribe": "1",
+		})
+	}
+}
+
+// HostFileText is the content of HostFile: the slots that mpirun fills on its own machine.
+func (s Setting) HostFileText() string {
+	return fmt.Sprintf("localhost slots=%d\n", max(len(s.Devices()), 1))
+}
+
+// addHorovod adds what horovodrun gives its processes. Without a rendezvous, hvd.init() would take each process for the
+// only one, so the variables are left out if the back end serves none.
+func (s Setting) addHorovod(env map[string]string, all []Process, rank int) {
+	if s.HorovodPort == 0 {
+		return
+	}
+	p, number := all[rank], strconv.Itoa
+	s.suggest(env, map[string]string{
+		"HOROVOD_RANK": number(p.Index), "HOROVOD_SIZE": number(workers(all)), "HOROVOD_LOCAL_RANK": number(p.Local), "HOROVOD_LOCAL_SIZE": number(p.Locals),
+		"HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1", "HOROVOD_HOSTNAME": "localhost", "HOROVOD_GLOO_IFACE": "lo",
+		"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
+		"HOROVOD_GLOO_RENDEZVOUS_ADDR": s.address(0), "HOROVOD_GLOO_RENDEZVOUS_PORT": number(s.HorovodPort),
+	})
+}
+
+// suggest adds variables that the job may set itself.
+func (s Setting) suggest(env, values map[string]string) {
+	for name, value := range values {
 		if _, own := s.Spec.Env[name]; !own {
 			env[name] = value
 		}

@@ -34,6 +34,10 @@ type Setting struct {
 	// Without addresses all processes are on this machine.
 	Ports     []int
 	Addresses []string
+	// HorovodPort is where Horovod's processes meet on this machine, and HostFile names its slots to mpirun; 0 and empty
+	// if nobody provides them.
+	HorovodPort int
+	HostFile    string
 	// The folders are real paths; Datasets may be empty. Mounted is set if the job sees them as /custom, /snapshots
 	// and /data.
 	Custom, Snapshots, Datasets, Work string

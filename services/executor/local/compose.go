@@ -27,7 +27,7 @@ func (b Bounds) killAfter() time.Duration { return time.Duration(b.KillAfterMill
 func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	made := Launch{
 		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
-		KillAfterMillis: b.KillAfterMillis,
+		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort,
 	}
 	made.Proxy = proxyOf(s, l)
 	if s.Spec.Image != "" {

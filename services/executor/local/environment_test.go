@@ -67,16 +67,21 @@ func TestEnvironmentTable(t *testing.T) {
 			"SWITCHYARD_JOB_ATTEMPT": "job-a/3/0123456789abcdef", "SWITCHYARD_CUSTOM_DIR": "/home/me/code",
 			"SWITCHYARD_SNAPSHOTS_DIR": "/home/me/saved", "SWITCHYARD_DATASETS_DIR": "/home/me/datasets",
 			"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "4001",
+			"OMPI_MCA_orte_default_hostfile": "/attempt/hosts", "PRTE_MCA_prte_default_hostfile": "/attempt/hosts", "OMPI_MCA_rmaps_base_oversubscribe": "1",
 		}},
 		{"gpus", gpus(), 1, map[string]string{
 			"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "WORLD_SIZE": "2", "RESERVED_MEM": "10240", "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001","127.0.0.1:4002"]},"task":{"type":"worker","index":1}}`,
 			"SWITCHYARD_ATTEMPT": "1", "SWITCHYARD_DEVICES": "gpu:2,gpu:0", "SWITCHYARD_DEVICE_RANK": "1", "SWITCHYARD_DEVICE_COUNT": "2", "CUDA_VISIBLE_DEVICES": "2,0",
 			"SWITCHYARD_JOB_ATTEMPT": "job-a/1/0123456789abcdef", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+			"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1",
+			"HOROVOD_HOSTNAME": "localhost", "HOROVOD_GLOO_IFACE": "lo", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
+			"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "4003",
 		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			test.s.HostFile, test.s.HorovodPort = "/attempt/hosts", 4003
 			want := maps.Clone(common)
 			maps.Copy(want, test.own)
 			got := map[string]string{}

@@ -39,6 +39,8 @@ type Launch struct {
 	Header     string `json:"header"`
 	// Proxy is set if the supervisor calls the job API for the programs.
 	Proxy *Proxy `json:"proxy,omitempty"`
+	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
+	HorovodPort int `json:"horovod_port,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.
 	KillAfterMillis int64 `json:"kill_after_ms"`
 	// Cleanup are commands that end what is not a child of the supervisor, that is, containers. They run when the
@@ -91,6 +93,7 @@ const (
 	supervisorName = "shim.json"
 	exitName       = "exit.json"
 	tokenName      = "token"
+	hostsName      = "hosts"
 	stderrName     = "shim.log"
 )
 

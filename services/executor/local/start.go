@@ -42,11 +42,32 @@ func (b *Backend) start(s launch.Setting) error {
 		return refuse(dir, unstarted(err))
 	}
 	s.TokenFile = filepath.Join(dir, tokenName)
-	var err error
-	if s.Ports, err = freePorts(len(s.Processes())); err != nil {
+	n := len(s.Processes())
+	ports, err := freePorts(n + 1)
+	if err != nil {
 		return err
 	}
+	s.Ports = ports[:n]
+	switch {
+	case s.Spec.Launch == train.LaunchPerDevice && n > 1:
+		s.HorovodPort = ports[n]
+	case s.Spec.Launch != train.LaunchPerDevice && s.Spec.Image == "": // a container sees no files of the scheduler
+		s.HostFile = filepath.Join(dir, hostsName)
+		if err := writeHosts(s); err != nil {
+			return err
+		}
+	}
 	return b.Spawn(Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
+}
+
+func writeHosts(s launch.Setting) error {
+	if err := makeFolder(filepath.Dir(s.HostFile)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.HostFile, []byte(s.HostFileText()), 0o600); err != nil {
+		return fmt.Errorf("write the slots for mpirun: %w", err)
+	}
+	return nil
 }
 
 // unstarted returns the end of an attempt that could not be started. If its machine is in trouble, another attempt may

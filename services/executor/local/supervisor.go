@@ -100,7 +100,12 @@ func supervise(dir string) error {
 	if err := s.declare(time.Time{}); err != nil {
 		return s.giveUp(err)
 	}
-	if err := s.startAll(); err != nil {
+	horovod, err := serveHorovod(s.launch.HorovodPort, len(s.launch.Processes))
+	defer horovod.close()
+	if err == nil {
+		err = s.startAll()
+	}
+	if err != nil {
 		s.blame(unstarted(err))
 	} else {
 		s.startedAt = time.Now().UTC()
@@ -197,6 +202,9 @@ func (s *supervisor) finish(e train.Exit) error {
 		s.proxy.close(e.Code == 0 && e.Signal == "" && !e.Forced)
 		if e.Code != 0 || e.Signal != "" || e.Forced {
 			e.LogTail = s.log.Tail()
+		}
+		if e.Signal != "" && !e.Forced { // as shells report it; nothing else in the output does
+			s.log.Begin(fmt.Sprintf("[switchyard: killed by %s]", e.Signal))
 		}
 		if err := s.log.Close(); err != nil {
 			fmt.Fprintf(os.Stderr, "supervisor: log: %v\n", err)

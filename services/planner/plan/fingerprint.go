@@ -24,8 +24,8 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 	b.value(reflect.ValueOf(d.Tuning))
 	b.value(reflect.ValueOf(s.Quotas))
 	b.value(reflect.ValueOf(s.Links))
-	for i := range d.Nodes {
-		b.node(&d.Nodes[i])
+	for n := range d.Whole() { // that an attempt has left a device which nobody may have is no news
+		b.node(n)
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Interference)) {
 		b.words(key)
@@ -102,10 +102,11 @@ func (b *digest) is(answers ...bool) {
 }
 
 func (b *digest) node(n *cluster.Node) {
-	b.words(string(n.ID), n.Class, n.Island)
+	b.words(string(n.ID))
 	b.ints(len(n.Devices), n.Cores, int(n.RAM))
-	b.value(reflect.ValueOf(n.Closed))
-	b.is(n.Shared)
+	if len(n.Spec.Labels) > 0 {
+		b.value(reflect.ValueOf(n.Spec.Labels))
+	}
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		b.words(string(d.ID), string(d.Kind), d.Model, d.Driver, string(d.Enforcement))
@@ -184,9 +185,14 @@ func (b *digest) value(v reflect.Value) {
 // holding adds what a gang holds. That its attempt can be asked to leave is news, too, if it goes on as it is.
 func (b *digest) holding(d *decision, g *cluster.Gang, p cluster.Placement) {
 	b.ints(len(p.Parts), int(p.Memory), d.openness(g, p))
-	for _, part := range p.Parts {
-		b.ints(part.Node, part.Servers, len(part.Devices))
-		b.ints(part.Devices...)
+	for i := range p.Parts {
+		part := &p.Parts[i]
+		n := &d.Nodes[part.Node]
+		b.words(string(n.ID)) // places among devices change when a closed one is left
+		b.ints(part.Servers, len(part.Devices))
+		for _, at := range part.Devices {
+			b.words(string(n.Devices[at].ID))
+		}
 	}
 }
 

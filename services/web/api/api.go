@@ -5,6 +5,7 @@ package api
 import (
 	"fmt"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,11 +166,7 @@ type Parameter struct {
 
 func queryParameters() []Parameter {
 	return append([]Parameter{
-		{
-			Name: "user", Doc: "Only jobs of this user.",
-			get: func(q view.Query) string { return q.User },
-			set: func(q *view.Query, v string) error { q.User = v; return nil },
-		},
+		text("user", "Only jobs of this user.", func(q *view.Query) *string { return &q.User }),
 		{
 			Name: "state", Doc: "Only jobs in these states, joined by commas.",
 			get: func(q view.Query) string {
@@ -184,6 +181,20 @@ func queryParameters() []Parameter {
 				return err
 			},
 		},
+		{
+			Name: "name", Doc: "Only jobs whose name matches this pattern, such as resnet*.",
+			get: func(q view.Query) string { return q.Name },
+			set: func(q *view.Query, v string) error { q.Name = v; return CheckName(v) },
+		},
+		text("project", "Only jobs of this project.", func(q *view.Query) *string { return &q.Project }),
+		{
+			Name: "label", Doc: "Only jobs with these labels, as KEY=VALUE joined by commas.",
+			get: func(q view.Query) string { return train.JoinLabels(q.Labels) },
+			set: func(q *view.Query, v string) (err error) {
+				q.Labels, err = Labels(strings.Split(v, ","))
+				return err
+			},
+		},
 		flag("rejected", "Without submissions that were rejected, unless state asks for them.", func(q *view.Query) *bool { return &q.NoRejected }),
 		flag("trials", "Without the trials of experiments.", func(q *view.Query) *bool { return &q.NoTrials }),
 		number("newest", "At most this number of jobs, in any state; 0: all.", func(q *view.Query) *int { return &q.Newest }),
@@ -195,16 +206,20 @@ func queryParameters() []Parameter {
 func pageParameters(what string) []Parameter {
 	return []Parameter{
 		number("limit", fmt.Sprintf("The largest number of %s in the answer; without it %d.", what, MaxLimit), func(q *view.Query) *int { return &q.Limit }),
-		{
-			Name: "after", Doc: "The next of the answer before.",
-			get: func(q view.Query) string { return q.After },
-			set: func(q *view.Query, v string) error { q.After = v; return nil },
-		},
+		text("after", "The next of the answer before.", func(q *view.Query) *string { return &q.After }),
 	}
 }
 
 // MaxLimit is the largest number of jobs in one answer.
 const MaxLimit = 1000
+
+func text(name, doc string, field func(*view.Query) *string) Parameter {
+	return Parameter{
+		Name: name, Doc: doc,
+		get: func(q view.Query) string { return *field(&q) },
+		set: func(q *view.Query, v string) error { *field(q) = v; return nil },
+	}
+}
 
 // flag is a parameter that leaves something out if it is false.
 func flag(name, doc string, without func(*view.Query) *bool) Parameter {
@@ -323,4 +338,25 @@ func States(words []string) ([]train.State, error) {
 		states = append(states, train.State(clean))
 	}
 	return states, nil
+}
+
+// CheckName returns why a text is no pattern of names.
+func CheckName(pattern string) error {
+	if _, err := path.Match(pattern, ""); err != nil {
+		return fmt.Errorf("%q: want a pattern such as resnet*: a bracket is not closed, or a backslash ends it", pattern)
+	}
+	return nil
+}
+
+// Labels reads labels, each as KEY=VALUE.
+func Labels(pairs []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || !train.IsLabel(key, value) {
+			return nil, fmt.Errorf("%q: want a label as KEY=VALUE, such as phase=warmup", pair)
+		}
+		labels[key] = value
+	}
+	return labels, nil
 }

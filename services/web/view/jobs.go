@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,12 @@ type Query struct {
 	User string
 	// States are the states of the jobs; none: all.
 	States []train.State
+	// Name is a pattern that the names of the jobs match, such as resnet*; empty: all.
+	Name string
+	// Project is the project of the jobs; empty: all.
+	Project string
+	// Labels are labels that the jobs have, all of them.
+	Labels map[string]string
 	// Newest is the largest number of jobs; 0: no bound.
 	Newest int
 	// Finished is the largest number of jobs that have ended; 0: no bound.
@@ -53,6 +60,8 @@ type Left struct {
 	Others int `json:"others"`
 	// OtherStates are in other states.
 	OtherStates int `json:"other_states"`
+	// Unlike have another name or project, or lack a label.
+	Unlike int `json:"unlike"`
 	// Rejected are submissions that were rejected.
 	Rejected int `json:"rejected"`
 	// Trials belong to experiments.
@@ -67,6 +76,9 @@ type Job struct {
 	Name string `json:"name"`
 	// User is who submitted it.
 	User string `json:"user"`
+	// Project and Labels are its user's words for it.
+	Project string            `json:"project,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
 	// State is where it is in its life.
 	State train.State `json:"state"`
 	// Reason is why, for programs; Message is the same for people.
@@ -201,6 +213,8 @@ func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
 			left.Others++
 		case len(q.States) > 0 && !slices.Contains(q.States, j.State):
 			left.OtherStates++
+		case !q.like(&j.Spec):
+			left.Unlike++
 		default:
 			chosen = append(chosen, j)
 		}
@@ -220,9 +234,22 @@ func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
 	return kept, left
 }
 
+// like reports whether a job has the name, the project and the labels of the query.
+func (q Query) like(s *train.Spec) bool {
+	if named, err := path.Match(q.Name, s.Name); q.Name != "" && (err != nil || !named) {
+		return false
+	}
+	for key, value := range q.Labels {
+		if has, is := s.Labels[key]; !is || has != value {
+			return false
+		}
+	}
+	return q.Project == "" || q.Project == s.Project
+}
+
 func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Time) Job {
 	v := Job{
-		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, State: j.State, Reason: j.Reason, Message: j.Message,
+		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, Project: j.Spec.Project, Labels: j.Spec.Labels, State: j.State, Reason: j.Reason, Message: j.Message,
 		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, Device: j.Spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
 		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt), Progress: progress(x, j, now),
 		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,

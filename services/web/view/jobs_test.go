@@ -47,6 +47,16 @@ func TestAQueryChoosesJobs(t *testing.T) {
 	if diff := cmp.Diff([]string{"nobodys", "bobs"}, ids(kept)); diff != "" || left.Older != 30 || left.Others != 0 {
 		t.Errorf("%+v\n%s", left, diff)
 	}
+	kept, left = view.Query{Name: "resnet*", Project: "thesis", Labels: map[string]string{"phase": "warmup"}}.Choose([]*train.Job{
+		{ID: "fits", Spec: train.Spec{Name: "resnet50", Project: "thesis", Labels: map[string]string{"phase": "warmup", "lr": "3"}}},
+		{ID: "name", Spec: train.Spec{Name: "bert", Project: "thesis", Labels: map[string]string{"phase": "warmup"}}},
+		{ID: "project", Spec: train.Spec{Name: "resnet", Labels: map[string]string{"phase": "warmup"}}},
+		{ID: "value", Spec: train.Spec{Name: "resnet", Project: "thesis", Labels: map[string]string{"phase": "full"}}},
+		{ID: "label", Spec: train.Spec{Name: "resnet", Project: "thesis"}},
+	})
+	if diff := cmp.Diff([]string{"fits"}, ids(kept)); diff != "" || left.Unlike != 4 {
+		t.Errorf("%+v\n%s", left, diff)
+	}
 	kept, left = view.Query{User: "bob", States: []train.State{train.StateRunning}}.Choose(slices.Clone(jobs))
 	if diff := cmp.Diff([]string{"bobs"}, ids(kept)); diff != "" || left.Others != 30 || left.OtherStates != 1 {
 		t.Errorf("%+v\n%s", left, diff)

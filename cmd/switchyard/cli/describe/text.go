@@ -232,6 +232,7 @@ func (p *page) checkpoint(d description, now time.Time) {
 		p.field("checkpoint", "%s", saved)
 	case r.Checkpoint != "":
 		p.field("checkpoint", "%s, after epoch %d", saved, r.CheckpointEpochs)
+	case j.State.Terminal():
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
 		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")
@@ -421,6 +422,12 @@ func batchWords(s train.Spec) string {
 
 func (p *page) spec(s train.Spec) {
 	p.section("asked for")
+	if s.Project != "" {
+		p.field("  project", "%s", render.EscapeText(s.Project))
+	}
+	if len(s.Labels) > 0 {
+		p.field("  labels", "%s", render.EscapeText(train.JoinLabels(s.Labels)))
+	}
 	if len(s.Command) > 0 {
 		p.field("  command", "%s", render.EscapeText(render.ShellWords(s.Command)))
 	}

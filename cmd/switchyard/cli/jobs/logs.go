@@ -174,7 +174,7 @@ func (r *logReader) copy(ctx context.Context, w io.Writer, tail int) error {
 
 // stream copies from an offset. Without follow it stops where the output ended at the first answer.
 func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error {
-	end, away := int64(-1), false
+	end, away, out := int64(-1), false, pieces{to: w}
 	for {
 		chunk, err := r.ask(ctx, offset)
 		if err != nil && (!r.follow || !errors.Is(err, bus.ErrAway)) {
@@ -184,7 +184,7 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 			fmt.Fprintf(r.stderr, "the executor of node %s does not answer; trying again\n", r.node)
 		}
 		away = err != nil
-		if _, err := w.Write(chunk.Data); err != nil {
+		if err := out.write(chunk); err != nil {
 			return err
 		}
 		moved := !away && chunk.Next > offset
@@ -202,6 +202,23 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 			return ctx.Err()
 		}
 	}
+}
+
+// pieces writes pieces of a log. What follows a gap begins a line.
+type pieces struct {
+	to     io.Writer
+	within bool
+}
+
+func (p *pieces) write(c train.LogChunk) error {
+	if c.Cut && p.within {
+		c.Data = append([]byte("\n"), c.Data...)
+	}
+	if n := len(c.Data); n > 0 {
+		p.within = c.Data[n-1] != '\n'
+	}
+	_, err := p.to.Write(c.Data)
+	return err
 }
 
 // complete reports whether nothing is left to copy after a chunk. moved says that the chunk brought new output, whole
@@ -267,7 +284,8 @@ func lastLines(data []byte, lines int) (last []byte, enough bool) {
 // awaitNode finds the node that has the job's output. It returns false if the job has not started and follow is not
 // set.
 func (r *logReader) awaitNode(ctx context.Context) (bool, error) {
-	for said := false; ; said = true {
+	const look = 1 // most jobs start within one poll: nobody waits for them
+	for looks := 0; ; looks++ {
 		node, err := r.findNode(ctx)
 		switch {
 		case err != nil && (!r.follow || ctx.Err() != nil):
@@ -278,7 +296,7 @@ func (r *logReader) awaitNode(ctx context.Context) (bool, error) {
 		case err == nil && (r.job.State.Terminal() || !r.follow):
 			fmt.Fprintf(r.stderr, "no output: job %s has not started; %s\n", r.job.ID, standing(r.job))
 			return false, nil
-		case !said:
+		case looks == look:
 			fmt.Fprintf(r.stderr, "waiting for job %s to start; %s\n", r.job.ID, standing(r.job))
 		}
 		if !tick.Pause(ctx, r.poll) {

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,15 +15,14 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // PsOptions narrow the list of jobs.
 type PsOptions struct {
 	AllUsers bool
-	states   []string
 	Newest   int
+	selector
 	// rejected and trials list those, too.
 	rejected, trials bool
 }
@@ -42,11 +40,15 @@ func psCommand(a *console.Console) *cobra.Command {
 submission, RAN the time on devices. ETA is the predicted time to the end or, for a waiting job, to its start; eight of ten times it lies in the interval. An ENERGY with ~ is
 modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
 		Example: `  switchyard ps -A
-  switchyard ps --state running,queued
+  switchyard ps --state running,queued --project thesis
+  switchyard ps --name 'resnet*' --label phase=warmup
   switchyard ps -n 100 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(cmd.Flags().Changed("newest")); err != nil {
+			if cmd.Flags().Changed("newest") && o.Newest < 1 {
+				return exit.Usagef("-n %d: want 1 or more", o.Newest)
+			}
+			if _, err := o.Query(); err != nil {
 				return err
 			}
 			return a.WithReader(cmd, func(ctx context.Context, r console.Reader) error { return Ps(ctx, a, r, o, time.Now()) })
@@ -54,35 +56,20 @@ modelled, not measured. While jobs share devices, BATCH is the micro-batch of ea
 	}
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.AllUsers, "all", "A", false, "the jobs of all users")
-	fs.StringSliceVar(&o.states, "state", nil, "only jobs in these states (repeatable, or joined by commas)")
+	o.declare(fs)
 	fs.BoolVar(&o.rejected, "rejected", false, "also submissions that were rejected")
 	fs.BoolVar(&o.trials, "trials", false, "also the trials of experiments")
 	fs.IntVarP(&o.Newest, "newest", "n", 0, fmt.Sprintf("the newest N jobs in any state (default: all active jobs and the newest %d finished ones)", FinishedShown))
 	return cmd
 }
 
-func (o *PsOptions) validate(bounded bool) error {
-	if bounded && o.Newest < 1 {
-		return exit.Usagef("-n %d: want 1 or more", o.Newest)
-	}
-	_, err := api.States(o.states)
-	if unknown, is := errors.AsType[*api.UnknownStateError](err); is {
-		return exit.Errorf(exit.Usage, unknown.Fix, "--state %v", err)
-	}
-	return err
-}
-
 // Query is what the options ask for.
 func (o *PsOptions) Query() (view.Query, error) {
-	q := view.Query{Newest: o.Newest, NoRejected: !o.rejected, NoTrials: !o.trials}
-	if !o.AllUsers {
-		q.User = console.CurrentUser()
-	}
+	q, err := o.query(o.AllUsers)
+	q.Newest, q.NoRejected, q.NoTrials = o.Newest, !o.rejected, !o.trials
 	if o.Newest == 0 {
 		q.Finished = FinishedShown
 	}
-	var err error
-	q.States, err = api.States(o.states)
 	return q, err
 }
 
@@ -103,17 +90,18 @@ func Ps(ctx context.Context, a *console.Console, r console.Reader, o PsOptions, 
 	if len(page.Jobs) == 0 {
 		return nil
 	}
-	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY", tuned(page.Jobs)
-	if tuned {
-		header += "\tBATCH"
+	more := psColumns(page.Jobs)
+	header := []string{"ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tRAN\tAGE\tENERGY"}
+	for _, c := range more {
+		header = append(header, c.header)
 	}
-	return a.Table(header, func(w io.Writer) {
+	return a.Table(strings.Join(header, "\t"), func(w io.Writer) {
 		for _, j := range page.Jobs {
-			line := psLine(j, now)
-			if tuned {
-				line += "\t" + describe.Batch(j.Tuning)
+			fmt.Fprint(w, psLine(j, now))
+			for _, c := range more {
+				fmt.Fprint(w, "\t", c.cell(j))
 			}
-			fmt.Fprintln(w, line)
+			fmt.Fprintln(w)
 		}
 	})
 }
@@ -133,6 +121,8 @@ func tell(w io.Writer, l view.Left, shown int) {
 		return
 	}
 	switch {
+	case l.Unlike > 0:
+		fmt.Fprintf(w, "no job with this name, project and labels; %s without them\n", render.Plural(l.Unlike, "job"))
 	case l.OtherStates > 0:
 		fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.OtherStates, "job"))
 	case l.Others > 0:
@@ -197,7 +187,19 @@ func psProgress(j view.Job) string {
 	return fmt.Sprintf("%s %d%%", render.ProgressBar(*j.Progress, width), render.Percent(*j.Progress))
 }
 
-// tuned reports whether any of the jobs has a micro-batch to show.
-func tuned(jobs []view.Job) bool {
-	return slices.ContainsFunc(jobs, func(j view.Job) bool { return j.Tuning != nil })
+// psColumn is a column that is shown if any of the jobs has something in it.
+type psColumn struct {
+	header string
+	has    func(view.Job) bool
+	cell   func(view.Job) string
+}
+
+func psColumns(jobs []view.Job) []psColumn {
+	const width = 24
+	all := []psColumn{
+		{"PROJECT", func(j view.Job) bool { return j.Project != "" }, func(j view.Job) string { return render.Cell(j.Project, width) }},
+		{"LABELS", func(j view.Job) bool { return len(j.Labels) > 0 }, func(j view.Job) string { return render.Cell(train.JoinLabels(j.Labels), width) }},
+		{"BATCH", func(j view.Job) bool { return j.Tuning != nil }, func(j view.Job) string { return describe.Batch(j.Tuning) }},
+	}
+	return slices.DeleteFunc(all, func(c psColumn) bool { return !slices.ContainsFunc(jobs, c.has) })
 }

@@ -52,7 +52,17 @@ func TestPS(t *testing.T) {
 	if _, out, stderr := s.Run("ps", "-A", "--trials", "--rejected"); !strings.Contains(out, "digits-t1") || !strings.Contains(out, "huge") || stderr != "" {
 		t.Errorf("%s%s", out, stderr)
 	}
-	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{AllUsers: true, Newest: 2, states: []string{"queued", "running", "failed"}}, clitest.Noon); err != nil {
+	labelled := clitest.Bert()
+	labelled.Spec.Project, labelled.Spec.Labels = "nlp", map[string]string{"phase": "warmup"}
+	clitest.PutJob(t, s.Bus, labelled)
+	if _, out, _ := s.Run("ps", "--user", "bob", "--project", "nlp", "--label", "phase=warmup", "--name", "b?rt"); strings.Count(out, "\n") != 2 || !strings.Contains(out, "PROJECT  LABELS") ||
+		!strings.Contains(out, "nlp      phase=warmup") {
+		t.Error(out)
+	}
+	if _, out, stderr := s.Run("ps", "-A", "--label", "phase=full"); out != "" || !strings.Contains(stderr, "no job with this name, project and labels; ") {
+		t.Error(out, stderr)
+	}
+	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{AllUsers: true, Newest: 2, selector: selector{states: []string{"queued", "running", "failed"}}}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, stderr = s.Printed()
@@ -63,11 +73,14 @@ func TestPS(t *testing.T) {
 
 func TestPSRefusesWhatItCannotMean(t *testing.T) {
 	for want, args := range map[string][]string{
-		"did you mean running?":       {"ps", "--state", "runing"},
-		"-n 0: want 1 or more":        {"ps", "-n", "0"},
-		"unknown command":             {"ps", "extra"},
-		"want table or json":          {"ps", "-o", "xml"},
-		"states are submitted, queue": {"ps", "--state", "xxxxxxxxxxxxxxxxx"},
+		"did you mean running?":        {"ps", "--state", "runing"},
+		"-n 0: want 1 or more":         {"ps", "-n", "0"},
+		"unknown command":              {"ps", "extra"},
+		"want a label as KEY=VALUE":    {"ps", "--label", "warmup"},
+		"--name \"[\": want a pattern": {"ps", "--name", "["},
+		"found both":                   {"ps", "-A", "--user", "ann"},
+		"want table or json":           {"ps", "-o", "xml"},
+		"states are submitted, queue":  {"ps", "--state", "xxxxxxxxxxxxxxxxx"},
 	} {
 		if code, _, stderr := clitest.Execute(Commands(), "", args...); code != exit.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)

@@ -53,8 +53,11 @@ func serveWeb(t *testing.T, s *clitest.Terminal) console.Reader {
 func TestEitherReaderSaysTheSame(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
+	labelled := clitest.Bert()
+	labelled.Spec.Project, labelled.Spec.Labels = "nlp", map[string]string{"phase": "warmup", "lr": "3"}
+	clitest.PutJob(t, s.Bus, labelled)
 	onSocket := serveWeb(t, s)
-	for _, o := range []PsOptions{{}, {AllUsers: true}, {AllUsers: true, Newest: 2}, {AllUsers: true, states: []string{"running", "failed"}}, {states: []string{"queued"}}} {
+	for _, o := range []PsOptions{{}, {AllUsers: true}, {AllUsers: true, Newest: 2}, {AllUsers: true, selector: selector{states: []string{"running", "failed"}}}, {selector: selector{states: []string{"queued"}}}, {selector: selector{user: "bob", name: "be*", project: "nlp", labels: []string{"phase=warmup", "lr=3"}}}} {
 		for _, s.Output = range []string{"table", "json"} {
 			var said []string
 			for _, r := range []console.Reader{s.Reader(clitest.Noon), onSocket} {

@@ -32,7 +32,7 @@ its exit code. If no scheduler answers, it starts ` + "`switchyard up`" + ` in t
 At a terminal Ctrl-C asks whether to cancel the job, and a second one leaves it running. Without a terminal, and on SIGTERM, the job is
 cancelled, as with docker run and srun. It runs on if the connection to the terminal is lost.
 
-Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was cancelled, 130 after Ctrl-C, 143 after SIGTERM.`,
+Exit codes: that of the command, 128+N if signal N killed it; 100 if the job failed otherwise, such as by its time limit, 103 if it was cancelled, 130 after Ctrl-C, 143 after SIGTERM.`,
 		Example: `  switchyard run python3 train.py --lr 0.1
   switchyard run -d --max-devices 2 --batch-size 64 torchrun train.py`,
 		Args: cobra.MinimumNArgs(1),

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/api"
 )
 
 // submitFlags are the fields of a submission as flags. A flag that is set overrides the file.
@@ -37,6 +38,7 @@ type submitFlags struct {
 	env        []string
 	envFile    string
 	after      []string
+	labels     []string
 	notify     []string
 	notifyOn   []string
 	upload     bool
@@ -50,6 +52,8 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
 	fs.StringVar(&s.Name, "name", "", "name of the job")
 	fs.StringVar(&s.Family, "family", "", "training that the job is a variant of: jobs of a family predict each other (default: same code, image and data)")
+	fs.StringVar(&s.Project, "project", "", "project of the job, by which lists and commands choose jobs")
+	fs.StringSliceVar(&f.labels, "label", nil, "KEY=VALUE: label of the job, by which lists and commands choose jobs (repeatable)")
 	fs.StringVar(&s.ScriptPath, "script-path", "", "Python script to run, as the job sees it")
 	fs.StringVar(&s.Image, "image", "", "container image to run in")
 	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
@@ -122,6 +126,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	}
 	given("name", func() { spec.Name = f.spec.Name })
 	given("family", func() { spec.Family = f.spec.Family })
+	given("project", func() { spec.Project = f.spec.Project })
 	given("script-path", func() { spec.ScriptPath = f.spec.ScriptPath })
 	given("image", func() { spec.Image = f.spec.Image })
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
@@ -193,6 +198,18 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 			spec.Env = map[string]string{}
 		}
 		spec.Env[name] = value
+	}
+	return f.applyLists(fs, spec)
+}
+
+// applyLists sets the fields whose flags take lists.
+func (f *submitFlags) applyLists(fs *pflag.FlagSet, spec *train.Spec) error {
+	if fs.Changed("label") {
+		labels, err := api.Labels(f.labels)
+		if err != nil {
+			return fmt.Errorf("--label %w", err)
+		}
+		spec.Labels = train.Merged(spec.Labels, labels)
 	}
 	if fs.Changed("after") {
 		after, err := parseAfter(f.after)

@@ -170,7 +170,7 @@ func number(d train.DeviceID) int {
 // openForSharing marks the nodes whose devices may be shared: those with the label, or all if no node has it.
 func (s *Snapshot) openForSharing() {
 	sharing := map[string]string{train.SharingLabel: "true"}
-	chosen := slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.Spec.Has(sharing) })
+	chosen := slices.ContainsFunc(s.State.Nodes, func(n train.Node) bool { return n.Has(sharing) })
 	for i := range s.Nodes {
 		s.Nodes[i].Shared = !chosen || s.Nodes[i].Spec.Has(sharing)
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -30,7 +31,7 @@ func (s *Snapshot) exclude() {
 			continue
 		}
 		n := newNode(&spec)
-		n.Spec = whole.Spec
+		n.Spec, n.Cores = whole.Spec, whole.Cores
 		for k := range n.Devices {
 			if of[n.Devices[k].ID] == state.Closed {
 				n.close(k)
@@ -104,16 +105,35 @@ func (s *Snapshot) openOn(p Placement, node int) int {
 	return open
 }
 
-// Whole returns a node with all its devices, also those that are excluded; nil if there is no such node.
-func (s *Snapshot) Whole(id train.NodeID) *Node {
-	byID := func(n Node, id train.NodeID) int { return cmp.Compare(n.ID, id) }
-	if at, known := slices.BinarySearchFunc(s.Excluded, id, byID); known {
+// Whole yields all nodes with all their devices, also those that are excluded.
+func (s *Snapshot) Whole() iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		for i := range s.Excluded {
+			if !yield(&s.Excluded[i]) {
+				return
+			}
+		}
+		for i := range s.Nodes {
+			if _, excluded := s.excluded(s.Nodes[i].ID); !excluded && !yield(&s.Nodes[i]) {
+				return
+			}
+		}
+	}
+}
+
+// WholeNode returns a node with all its devices, also those that are excluded; nil if there is no such node.
+func (s *Snapshot) WholeNode(id train.NodeID) *Node {
+	if at, known := s.excluded(id); known {
 		return &s.Excluded[at]
 	}
 	if at, known := s.FindNode(id); known {
 		return &s.Nodes[at]
 	}
 	return nil
+}
+
+func (s *Snapshot) excluded(id train.NodeID) (int, bool) {
+	return slices.BinarySearchFunc(s.Excluded, id, func(n Node, id train.NodeID) int { return cmp.Compare(n.ID, id) })
 }
 
 // excludedFrom returns the exclusion that keeps a gang off a part that it was given; nil if none does.

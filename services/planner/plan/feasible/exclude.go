@@ -21,7 +21,7 @@ func (p *Spaces) Kept(g *cluster.Gang) []train.Reason {
 	var kept []train.Reason
 	for i := range p.s.State.Exclusions {
 		e := &p.s.State.Exclusions[i]
-		if n := p.s.Whole(e.Node); n != nil && e.Concerns(g.ID) && suits(g, n) && !slices.Contains(kept, e.Reason) {
+		if n := p.s.WholeNode(e.Node); n != nil && e.Concerns(g.ID) && suits(g, n) && !slices.Contains(kept, e.Reason) {
 			kept = append(kept, e.Reason)
 		}
 	}
@@ -54,7 +54,7 @@ func (p *Spaces) lifted(g *cluster.Gang) int {
 	}
 	most, together := 0, map[string]int{}
 	for i := range p.s.State.Nodes {
-		n := p.s.Whole(p.s.State.Nodes[i].ID)
+		n := p.s.WholeNode(p.s.State.Nodes[i].ID)
 		if n == nil || !suits(g, n) {
 			continue
 		}

@@ -1,0 +1,104 @@
+package local
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+)
+
+// horovod is the rendezvous that horovodrun serves to the processes it starts (horovod.runner.http.http_server): a
+// store of scopes, GET and PUT of /scope/key. Each process meets the others in the scopes global, local and cross, and
+// deletes its rank from a scope once it is connected. The last one empties the scope, so that they can meet again.
+type horovod struct {
+	workers  int
+	server   http.Server
+	serving  conc.WaitGroup
+	mu       sync.Mutex
+	values   map[string]map[string][]byte
+	finished map[string]int
+}
+
+// serveHorovod serves on a port of this machine until close; it returns nil for port 0.
+func serveHorovod(port, workers int) (*horovod, error) {
+	if port == 0 {
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // nothing is waited for
+	if err != nil {
+		return nil, fmt.Errorf("serve the rendezvous of Horovod: %w", err)
+	}
+	h := &horovod{workers: workers, values: map[string]map[string][]byte{}, finished: map[string]int{}}
+	h.server = http.Server{Handler: h, ReadHeaderTimeout: horovodTimeout, ReadTimeout: horovodTimeout}
+	h.serving.Go(func() { _ = h.server.Serve(listener) })
+	return h, nil
+}
+
+// The bounds of a request. A value is the address of a process, of some hundred bytes.
+const (
+	horovodTimeout = 10 * time.Second
+	horovodValue   = 1 << 20
+)
+
+func (h *horovod) close() {
+	if h != nil {
+		_ = h.server.Close()
+		h.serving.Wait()
+	}
+}
+
+func (h *horovod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	scope, key, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if !found {
+		http.Error(w, "want /scope/key", http.StatusBadRequest)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, horovodValue))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch r.Method {
+	case http.MethodGet:
+		value, found := h.values[scope][key]
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = w.Write(value)
+	case http.MethodPut:
+		if h.values[scope] == nil {
+			h.values[scope] = map[string][]byte{}
+		}
+		h.values[scope][key] = body
+	case http.MethodDelete:
+		h.finish(scope, key)
+	default:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	}
+}
+
+// finish notes that a process has left a scope. The scopes of subsets of the processes belong to those who made them.
+func (h *horovod) finish(scope, key string) {
+	members := 0
+	switch {
+	case strings.HasPrefix(scope, "global"), strings.HasPrefix(scope, "local"):
+		members = h.workers
+	case strings.HasPrefix(scope, "cross"):
+		members = 1
+	default:
+		delete(h.values[scope], key)
+		return
+	}
+	if h.finished[scope]++; h.finished[scope] >= members {
+		delete(h.values, scope)
+		delete(h.finished, scope)
+	}
+}
