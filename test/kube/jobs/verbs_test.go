@@ -61,15 +61,17 @@ func TestVerbs(t *testing.T) {
 	if a := y.running("v", 3); a.StartedEpochs < 4 {
 		t.Errorf("attempt 3 begins after %d epochs, want four or more", a.StartedEpochs)
 	}
+	y.job("v", "five epochs", epochs(5))
 	y.switchyard("cancel", "v")
 	y.state("v", train.StateCancelled)
 	y.switchyard("resume", "v")
 	if a := y.running("v", 4); a.StartedEpochs < 4 {
 		t.Errorf("attempt 4 begins after %d epochs, want four or more", a.StartedEpochs)
 	}
-	if log := y.switchyard("logs", "v", "--tail", "1000"); !strings.Contains(log, "attempt 3 of v") {
-		t.Errorf("the log lacks attempt 3:\n%s", log)
-	}
+	y.until("all attempts in the log", func() bool {
+		log := y.switchyard("logs", "v", "--tail", "1000")
+		return strings.Contains(log, "attempt 3 of v") && strings.Contains(log, "attempt 4 of v") && strings.Contains(log, "epoch 5/")
+	})
 	if csv := y.switchyard("get", "v", "metrics.csv", "--to", "-"); !strings.Contains(csv, "epoch") || strings.Count(csv, "\n") < 4 {
 		t.Errorf("metrics.csv:\n%s", csv)
 	}
@@ -89,7 +91,9 @@ func TestConditionsOfJobs(t *testing.T) {
 	y.start("planner")
 	y.switchyard(trainer("submit", 1_000_000, "--id", "long", "--time-limit", "5s", "--device", "gpu", "--gpu", "simulated", "--gpu-memory", "8GiB", "--cpus", "1", "--memory", "300MiB")...)
 	y.switchyard(trainer("submit", 2, "--id", "then", "--after", "failed:long")...)
-	y.switchyard(trainer("submit", 2, "--id", "never", "--gpu", "H100")...)
+	if out := y.refused(trainer("submit", 2, "--gpu", "H100")...); !strings.Contains(out, "each GPU here is another model: simulated") {
+		t.Errorf("submit says:\n%s", out)
+	}
 	y.running("long", 1)
 	limits := y.kubectl("get", "pod", "long-1-0", "-n", y.namespace, "-o", "jsonpath={.spec.containers[0].resources.limits.cpu} {.spec.containers[0].resources.limits.memory} {.spec.containers[0].resources.requests.memory}")
 	if limits != "1 300Mi 300Mi" {

@@ -67,7 +67,7 @@ func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, 
 		if j.State.Terminal() {
 			continue
 		}
-		request := event.JobFact(j.ID, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		request := event.JobFact(j.ID, event.FactCancelRequested, cancelKey(j), event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
 		if err := StoreRequest(ctx, b, request); err != nil {
 			return err
 		}
@@ -137,4 +137,12 @@ func printCancels(a *console.Console, rows []cancelRow) error {
 		fix = "the request is stored and will be followed; is the executor running? `switchyard describe JOB` shows its state"
 	}
 	return exit.Errorf(exit.Failed, fix, "%s", strings.Join(trouble, "\n"))
+}
+
+// cancelKey makes a repeated request count once in each life of a job.
+func cancelKey(j train.Job) string {
+	if j.Resumed == 0 {
+		return "cancel"
+	}
+	return fmt.Sprintf("cancel/%d", j.Resumed)
 }
