@@ -67,7 +67,8 @@ func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, 
 		if j.State.Terminal() {
 			continue
 		}
-		request := event.JobFact(j.ID, event.FactCancelRequested, cancelKey(j), event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		life := fmt.Sprintf("cancel/%d", j.Resumed) // a repeated request counts once in each life of a job
+		request := event.JobFact(j.ID, event.FactCancelRequested, life, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
 		if err := StoreRequest(ctx, b, request); err != nil {
 			return err
 		}
@@ -137,12 +138,4 @@ func printCancels(a *console.Console, rows []cancelRow) error {
 		fix = "the request is stored and will be followed; is the executor running? `switchyard describe JOB` shows its state"
 	}
 	return exit.Errorf(exit.Failed, fix, "%s", strings.Join(trouble, "\n"))
-}
-
-// cancelKey makes a repeated request count once in each life of a job.
-func cancelKey(j train.Job) string {
-	if j.Resumed == 0 {
-		return "cancel"
-	}
-	return fmt.Sprintf("cancel/%d", j.Resumed)
 }
