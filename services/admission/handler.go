@@ -178,16 +178,9 @@ func (d *handler) decided(ctx context.Context, id train.JobID) (bool, error) {
 
 // decide answers a submission.
 func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]event.Fact, error) {
-	verdict := fit.Verdict{Reasons: s.reasons}
-	where := d.inventory.snapshot()
-	if len(s.reasons) == 0 {
-		var err error
-		if where.Jobs, err = d.named(ctx, id, s.spec); err != nil {
-			return nil, err
-		}
-		who := d.who
-		who.At = s.at
-		verdict = fit.Check(s.spec, who, where, resolve(s.spec, d.roots))
+	verdict, where, err := d.judge(ctx, id, s)
+	if err != nil {
+		return nil, err
 	}
 	if len(verdict.Reasons) > 0 {
 		for _, r := range verdict.Reasons {
@@ -201,21 +194,56 @@ func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]e
 	maps.DeleteFunc(where.Jobs, func(_ train.JobID, s train.State) bool { return !s.Terminal() })
 	position := d.queue.position(id)
 	d.log.Info("job admitted", "job", id, "user", verdict.Spec.User, "position", position)
-	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: verdict.Spec, Position: position, Ended: where.Jobs})}, nil
+	admitted := event.Admitted{Spec: verdict.Spec, Position: position, Ended: where.Jobs}
+	if from := where.Continued; from != nil {
+		admitted.From = event.Saved{EpochsDone: from.EpochsDone, EpochStep: from.EpochStep, EpochSteps: from.EpochSteps, Path: from.Checkpoint}
+	}
+	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", admitted)}, nil
+}
+
+// judge checks a submission against what this installation has.
+func (d *handler) judge(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
+	where = d.inventory.snapshot()
+	if len(s.reasons) > 0 {
+		return fit.Verdict{Reasons: s.reasons}, where, nil
+	}
+	where.Jobs, err = d.named(ctx, id, s.spec)
+	if err == nil {
+		where.Continued, err = d.earlier(ctx, id, s.spec.Continue)
+	}
+	who := d.who
+	who.At = s.at
+	return fit.Check(s.spec, who, where, resolve(s.spec, d.roots)), where, err
+}
+
+// earlier returns the record of a job that another one names; nil if it was never submitted.
+func (d *handler) earlier(ctx context.Context, id, other train.JobID) (*train.Job, error) {
+	if _, err := train.ParseJobID(string(other)); err != nil || other == id {
+		return nil, nil //nolint:nilerr,nilnil // no job has such an id
+	}
+	e, err := d.record(ctx, other)
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+		return nil, nil //nolint:nilnil // unknown
+	case err != nil:
+		return nil, err
+	}
+	return &e.Value, nil
 }
 
 // named returns the states of the jobs that a job is to wait for, itself and unknown ones apart.
 func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (map[train.JobID]train.State, error) {
 	states := map[train.JobID]train.State{}
 	for _, other := range spec.Dependencies() {
-		if _, err := train.ParseJobID(string(other.Job)); err != nil || other.Job == id || len(states) > fit.MaxAfter {
-			continue
+		if len(states) > fit.MaxAfter {
+			break
 		}
-		e, err := d.record(ctx, other.Job)
-		if err == nil {
-			states[other.Job] = e.Value.State
-		} else if !errors.Is(err, bus.ErrNotFound) {
+		job, err := d.earlier(ctx, id, other.Job)
+		if err != nil {
 			return nil, err
+		}
+		if job != nil {
+			states[other.Job] = job.State
 		}
 	}
 	return states, nil

@@ -80,14 +80,10 @@ func (r onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, e
 	}
 	x, id := index.New(), string(job.ID)
 	err = errors.Join(
-		Load(ctx, r.bus, x.Plans, x.Tunings, x.Nodes, x.Met),
+		Load(ctx, r.bus, x.Plans, x.Jobs, x.Tunings, x.Nodes, x.Met),
 		LoadKeys(ctx, r.bus, x.Attempts, id), LoadKeys(ctx, r.bus, x.Reports, id+".*"), LoadKeys(ctx, r.bus, x.Models, id),
 		LoadKeys(ctx, r.bus, x.Accounts, contract.AccountKey(job.ID)), LoadKeys(ctx, r.bus, x.Courses, contract.EnergyProgressKey(job.ID)),
 	)
-	_, beside := view.Neighbours(x.Plan(), job.ID)
-	for _, a := range beside {
-		err = errors.Join(err, LoadKeys(ctx, r.bus, x.Jobs, string(a.Job)))
-	}
 	if err != nil {
 		return view.Detail{}, err
 	}

@@ -66,6 +66,9 @@ func Logs(ctx context.Context, a *console.Console, b *bus.Bus, ref string, o Log
 	if flushed := out.Flush(); err == nil {
 		err = flushed
 	}
+	if err == nil && r.job.State.Terminal() {
+		r.card(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // an interrupt is the usual end
 	}

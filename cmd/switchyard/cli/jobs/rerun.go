@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 func rerunCommand(a *console.Console) *cobra.Command {
@@ -33,14 +34,9 @@ func rerun(ctx context.Context, a *console.Console, b *bus.Bus, ref, id string) 
 	if err != nil {
 		return err
 	}
-	spec := job.Spec
-	// The record has defaults and resolved folders; the submission itself may be older than its stream keeps.
-	submission, found, err := console.LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(job.ID, event.FactSubmitted))
+	spec, err := submittedAs(ctx, b, job)
 	if err != nil {
 		return err
-	}
-	if found {
-		spec = submission.Spec
 	}
 	next, err := (&submitFlags{id: id}).jobID(spec)
 	if err != nil {
@@ -54,4 +50,14 @@ func rerun(ctx context.Context, a *console.Console, b *bus.Bus, ref, id string) 
 		return err
 	}
 	return printSubmission(a, result, time.Now())
+}
+
+// submittedAs returns the submission of a job. Its record has defaults and resolved folders; it serves if the stream no
+// longer has the submission.
+func submittedAs(ctx context.Context, b *bus.Bus, job train.Job) (train.Spec, error) {
+	submission, found, err := console.LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(job.ID, event.FactSubmitted))
+	if err != nil || !found {
+		return job.Spec, err
+	}
+	return submission.Spec, nil
 }

@@ -40,12 +40,21 @@ func submitCommand(a *console.Console) *cobra.Command {
 		Use:   "submit [FILE|-] [flags] [-- COMMAND ARG..]",
 		Short: "Submit a job from a YAML or JSON file, from flags, or both",
 		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
-the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --print-event shows the message instead, for any other NATS client.`,
+the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --continue JOB alone submits what that job was submitted as, with the
+flags over it. --print-event shows the message instead, for any other NATS client.`,
 		Example: `  switchyard submit job.yaml
   switchyard submit --max-epochs 10 -- python3 train.py --lr 0.1
+  switchyard submit --continue mnist-4f2a --max-epochs 20
   switchyard submit job.json --priority 80 --print-event`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := readSpec(a, cmd, args, f)
+			var base train.Spec
+			if len(args) == 0 && f.spec.Continue != "" {
+				var err error
+				if base, err = continuedSpec(cmd, a, string(f.spec.Continue)); err != nil {
+					return err
+				}
+			}
+			spec, err := readSpec(a, cmd, args, f, base)
 			if err != nil {
 				return err
 			}
@@ -80,8 +89,21 @@ func printEvent(a *console.Console, spec train.Spec, id train.JobID) error {
 	return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
 }
 
-// readSpec puts file, flags and command together and checks the whole as strictly as admission does.
-func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFlags) (train.Spec, error) {
+// continuedSpec returns what a job was submitted as. The jobs that it waited for have no part in what continues it.
+func continuedSpec(cmd *cobra.Command, a *console.Console, ref string) (spec train.Spec, err error) {
+	err = a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+		job, err := console.FindJob(ctx, b, ref, exit.Usage)
+		if err == nil {
+			spec, err = submittedAs(ctx, b, job)
+		}
+		return err
+	})
+	spec.After = nil
+	return spec, err
+}
+
+// readSpec puts base, file, flags and command together and checks the whole as strictly as admission does.
+func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFlags, base train.Spec) (train.Spec, error) {
 	file, command := args, []string(nil)
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		file, command = args[:dash], args[dash:]
@@ -89,7 +111,7 @@ func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFla
 	if len(file) > 1 {
 		return train.Spec{}, exit.Errorf(exit.Usage, "put the job's command after --", "want one file, found %d arguments", len(file))
 	}
-	var spec train.Spec
+	spec := base
 	if len(file) == 1 {
 		var err error
 		if spec, err = ReadSpecFile(a, file[0]); err != nil {
@@ -203,7 +225,7 @@ type SubmitResult struct {
 // Submit publishes a submission and waits for the answer of admission.
 func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
 	result := SubmitResult{ID: id}
-	if err := findAwaited(ctx, b, &spec); err != nil {
+	if err := findNamed(ctx, b, &spec); err != nil {
 		return result, err
 	}
 	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
@@ -232,8 +254,15 @@ func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (S
 	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
 }
 
-// findAwaited replaces what a person called the jobs to wait for by their ids.
-func findAwaited(ctx context.Context, b *bus.Bus, spec *train.Spec) error {
+// findNamed replaces what a person called the jobs to wait for, and the job to continue, by their ids.
+func findNamed(ctx context.Context, b *bus.Bus, spec *train.Spec) error {
+	if spec.Continue != "" {
+		job, err := console.FindJob(ctx, b, string(spec.Continue), exit.Usage)
+		if err != nil {
+			return fmt.Errorf("continue: %w", err)
+		}
+		spec.Continue = job.ID
+	}
 	found := &train.AfterSpec{}
 	for _, d := range spec.Dependencies() {
 		job, err := console.FindJob(ctx, b, string(d.Job), exit.Usage)
