@@ -66,6 +66,9 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 				return printEvent(a, spec, id)
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				if f.dryRun {
+					return dryRun(ctx, a, b, spec, id)
+				}
 				if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
 					return err
 				}
