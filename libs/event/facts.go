@@ -197,7 +197,7 @@ type AttemptLost struct {
 	Ran
 }
 
-// Ran says where an attempt ran, and since when.
+// Ran says where an attempt ran, and from when on.
 type Ran struct {
 	// Places are its devices, ClaimedAt is when it got them.
 	Places    []train.Part `json:"places,omitempty"`

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Eligibility is what keeps jobs off a node besides its own state: the orders of operators, and what the planner has set
-// aside after losses.
+// Eligibility is what keeps jobs off a node besides its own state: the orders of operators, and what the planner has
+// set aside after losses.
 type Eligibility struct {
 	// Orders are in force until they are taken back, by device. WholeNode stands for all devices.
 	Orders map[DeviceID]NodeOrder `json:"orders,omitempty"`
@@ -74,8 +74,8 @@ type NodeCondition struct {
 	SeenAt time.Time `json:"seen_at"`
 }
 
-// Exclusions returns everything that keeps jobs off a node at a time, in a fixed order: the orders of operators, what is
-// set aside, what others hold, and its state as its cluster manager sees it.
+// Exclusions returns everything that keeps jobs off a node at a time, in a fixed order: the orders of operators, what
+// is set aside, what others hold, and its state as its cluster manager sees it.
 func (n *Node) Exclusions(c NodeCondition, e Eligibility, now time.Time) []Exclusion {
 	var all []Exclusion
 	for _, d := range slices.Sorted(maps.Keys(e.Orders)) {

@@ -12,8 +12,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/eligible"
 )
 
-// orders folds the requests of operators, and what is set aside, into records of what keeps jobs off nodes. It reads them
-// in the order of their stream; a record knows the newest fact that it follows, so each counts once.
+// orders folds the requests of operators, and what is set aside, into records of what keeps jobs off nodes. It reads
+// them in the order of their stream; a record knows the newest fact that it follows, so each counts once.
 type orders struct {
 	bus     *bus.Bus
 	cache   *cache

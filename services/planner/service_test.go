@@ -399,8 +399,8 @@ func TestAnOrderIsFollowed(t *testing.T) {
 	b.await(event.StreamJobs, func(m bus.Message) bool { return m.Parsed.Fact == event.FactPlanned })
 }
 
-// TestANodeThatLosesJobsIsSetAside: three jobs are lost on one GPU in turn, so the planner plans nothing there, also after
-// its restart, until an operator resumes it.
+// TestANodeThatLosesJobsIsSetAside: three jobs are lost on one GPU in turn, so the planner plans nothing there, also
+// after its restart, until an operator resumes it.
 func TestANodeThatLosesJobsIsSetAside(t *testing.T) {
 	b := newBench(t)
 	gpus := []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}

@@ -157,10 +157,10 @@ func (e ending) finished() bool {
 	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
-// interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
-// or whose device broke counts as interrupted, and so does one that shares a device and ran out of its memory: others use
-// them as well. A
-// program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0 is no success.
+// interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk or
+// whose device broke counts as interrupted, and so does one that shares a device and ran out of its memory: others use
+// them as well. A program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0
+// is no success.
 func (e ending) interrupted() bool {
 	unsaved := e.signalled() && e.clean() && e.report.Checkpoint == ""
 	return unsaved || interrupted(e.attempt, e.exit) && !e.leftBySignal()

@@ -98,8 +98,8 @@ func within(roots []root, folder string) (r root, below string, found bool) {
 	return root{}, "", false
 }
 
-// datasetsOf is the operator's folder of datasets for a job that names none; empty for none. A job without a user has no
-// folder of its user's.
+// datasetsOf is the operator's folder of datasets for a job that names none; empty for none. A job without a user has
+// no folder of its user's.
 func datasetsOf(s train.Spec, o Options) string {
 	const user = "{user}"
 	strange := s.User == "" || s.User == ".." || strings.Contains(s.User, "/")

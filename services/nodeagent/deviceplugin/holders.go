@@ -13,8 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Holders finds out from the kubelet which devices the pods of others hold, whichever plugin gave them: the units of this
-// agent's resources, or the same GPU as NVIDIA's plugin knows it. One goroutine uses it.
+// Holders finds out from the kubelet which devices the pods of others hold, whichever plugin gave them: the units of
+// this agent's resources, or the same GPU as NVIDIA's plugin knows it. One goroutine uses it.
 type Holders struct {
 	// Socket is where the kubelet answers; Namespace is that of jobs' pods, which do not count.
 	Socket, Namespace string

@@ -10,8 +10,8 @@ import (
 )
 
 // What sets a node or a device aside: the loss of enough different jobs within the window. A crash under several jobs
-// counts once: each loss that counts began after the one before it, or ended apart from it. The rest lasts from the latest
-// loss. Since older losses still count then, the next one soon after sets it aside again.
+// counts once: each loss that counts began after the one before it, or ended apart from it. The rest lasts from the
+// latest loss. Since older losses still count then, the next one soon after sets it aside again.
 const (
 	enough = 3
 	window = time.Hour
@@ -55,8 +55,8 @@ func (v Verdict) Why() string {
 }
 
 // Judge decides what an attempt that was lost on a node sets aside; false for nothing. known are the records of all
-// nodes, count is how many nodes there are. GPUs are set aside before their node, and neither more than half of the GPUs
-// of a node, nor more than half of the nodes: when everything fails, the nodes are not to blame.
+// nodes, count is how many nodes there are. GPUs are set aside before their node, and neither more than half of the
+// GPUs of a node, nor more than half of the nodes: when everything fails, the nodes are not to blame.
 func Judge(known map[train.NodeID]train.Eligibility, n train.Node, count int, loss train.NodeLoss) (Verdict, bool) {
 	e := known[n.ID]
 	at := slices.IndexFunc(e.Losses, loss.Same)

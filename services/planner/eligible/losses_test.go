@@ -19,8 +19,8 @@ type cluster struct {
 
 func second(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
 
-// lose enters a loss such as "a2 n1/gpu:0 10-20": attempt 2 of job a ran on gpu:0 of n1 from second 10 to 20. It returns
-// what it sets aside.
+// lose enters a loss such as "a2 n1/gpu:0 10-20": attempt 2 of job a ran on gpu:0 of n1 from second 10 to 20. It
+// returns what it sets aside.
 func (c *cluster) lose(t *testing.T, line string) []string {
 	t.Helper()
 	var job, where string

@@ -62,7 +62,8 @@ func TestNodesThatTakeNoJobs(t *testing.T) {
 	y.nothingLeft()
 }
 
-// Three jobs are killed on one GPU in turn: it is set aside, the next jobs go to the other one, and an operator ends it.
+// Three jobs are killed on one GPU in turn: it is set aside, the next jobs go to the other one, and an operator ends
+// it.
 func TestAGPUThatLosesJobsIsSetAside(t *testing.T) {
 	y := newYard(t)
 	y.start("planner")
@@ -125,7 +126,8 @@ func TestAGPUThatAnotherPodHolds(t *testing.T) {
 	y.nothingLeft()
 }
 
-// killProcesses kills the processes of a job's attempt as the kernel would for lack of memory, without a word to Kubernetes.
+// killProcesses kills the processes of a job's attempt as the kernel would for lack of memory, without a word to
+// Kubernetes.
 func (y *yard) killProcesses(id train.JobID) {
 	y.t.Helper()
 	mark := train.MarkVariable + "=" + string(id) + "/"
