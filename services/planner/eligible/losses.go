@@ -64,38 +64,48 @@ func Judge(known map[train.NodeID]train.Eligibility, n train.Node, count int, lo
 		return Verdict{}, false // an operator has resumed the node since
 	}
 	latest := e.Losses[at]
-	v := Verdict{Until: latest.At.Add(rest)}
 	losses := slices.DeleteFunc(slices.Clone(e.Losses[:at+1]), func(l train.NodeLoss) bool {
 		return latest.At.Sub(l.At) > window || lostWithout(known, n.ID, l.Job)
 	})
-	aside := func(d train.DeviceID) bool { return latest.At.Before(e.Aside[d].Until) }
-	var out []train.DeviceID
-	for i := range n.Devices {
-		d := n.Devices[i].ID
-		on := ofDevice(losses, d)
-		counted := inTurn(on)
-		switch {
-		case d.Kind() != train.KindGPU:
-		case aside(d) && !slices.Contains(latest.Devices, d):
-			out = append(out, d)
-		case len(counted) >= enough && slices.Contains(latest.Devices, d):
-			out, v.Devices, v.Losses = append(out, d), append(v.Devices, d), counted
-		}
-	}
-	if len(v.Devices) > 0 && 2*len(out) <= len(n.Devices) {
+	v, few := blameGPUs(e, n, losses, latest)
+	if len(v.Devices) > 0 && few {
 		return v, true
 	}
-	if len(v.Devices) == 0 { // what a device explains that is set aside says nothing about the others
-		losses = slices.DeleteFunc(losses, func(l train.NodeLoss) bool { return slices.ContainsFunc(l.Devices, aside) })
+	if len(v.Devices) == 0 { // what a GPU explains that is set aside says nothing about the others
+		losses = slices.DeleteFunc(losses, func(l train.NodeLoss) bool {
+			return slices.ContainsFunc(l.Devices, func(d train.DeviceID) bool { return latest.At.Before(e.Aside[d].Until) })
+		})
 	}
-	v.Devices, v.Losses = nil, inTurn(losses)
-	nodes := 1
+	v = Verdict{Losses: inTurn(losses), Until: latest.At.Add(rest)}
+	aside := 1
 	for id, o := range known {
 		if id != n.ID && latest.At.Before(o.Aside[train.WholeNode].Until) {
-			nodes++
+			aside++
 		}
 	}
-	return v, len(v.Losses) >= enough && v.Losses[len(v.Losses)-1].At.Equal(latest.At) && 2*nodes <= count
+	return v, len(v.Losses) >= enough && v.Losses[len(v.Losses)-1].Same(latest) && 2*aside <= count
+}
+
+// blameGPUs returns the GPUs of the latest loss on which enough jobs were lost. few is false if these, and those that
+// are set aside already, are more than half of the node's.
+func blameGPUs(e train.Eligibility, n train.Node, losses []train.NodeLoss, latest train.NodeLoss) (v Verdict, few bool) {
+	v.Until = latest.At.Add(rest)
+	aside := 0
+	for i := range n.Devices {
+		d := n.Devices[i].ID
+		if d.Kind() != train.KindGPU {
+			continue
+		}
+		turns := inTurn(ofDevice(losses, d))
+		switch here := slices.Contains(latest.Devices, d); {
+		case here && len(turns) >= enough:
+			v.Devices, v.Losses = append(v.Devices, d), turns
+			aside++
+		case !here && latest.At.Before(e.Aside[d].Until):
+			aside++
+		}
+	}
+	return v, 2*aside <= len(n.Devices)
 }
 
 // lostWithout reports whether a job was also lost where a node had no part in it: then the job is to blame.
