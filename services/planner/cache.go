@@ -202,6 +202,15 @@ func (p *cache) observeEligibility(e bus.Entry[train.Eligibility], deleted bool)
 	observe(p, p.eligible, e, deleted)
 }
 
+// node returns a node, and how many nodes there are.
+func (p *cache) node(id train.NodeID) (train.Node, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodes[string(id)]
+	n.ID = id
+	return n, len(p.nodes)
+}
+
 // observeInterference keeps what is known until something else is: with it, what was computed from it.
 func (p *cache) observeInterference(e bus.Entry[curve.InterferenceRecord], deleted bool) {
 	p.mu.Lock()

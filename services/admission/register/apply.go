@@ -408,6 +408,8 @@ func whatEnded(b *event.AttemptLost) string {
 		return "ran out of memory of its device"
 	case b.Exit.OutOfDisk():
 		return "ended because a disk was full"
+	case b.Exit.DeviceFailed():
+		return "ended because its device is broken"
 	case b.Retry > 0:
 		return fmt.Sprintf("failed with exit status %d", b.Exit.Code)
 	}
