@@ -69,6 +69,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	})
 	running.Go(jobsKnown.Then(told.run))
 	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
+	running.Go(jobsKnown.Then(func(ctx context.Context) error {
+		return b.Consume(ctx, bus.Consumer{
+			Name: s.Name() + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
+		})
+	}))
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
 	if s.config.MLflow.URI != "" {
 		running.Go(func(ctx context.Context) error {
