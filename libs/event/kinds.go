@@ -49,6 +49,8 @@ const (
 	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
 	FactWanted            = "wanted"
+	FactEditRequested     = "edit_requested"
+	FactEditDecided       = "edit_decided"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
 	FactCancelled         = "cancelled"
@@ -122,6 +124,10 @@ func Kinds() []Kind {
 			"A request to end the job.", body[CancelRequested]),
 		job(FactWanted, "anyone", "job/<id>/wanted/<any>", repeated,
 			"A request to hold, pause, resume or requeue the job.", body[Wanted]),
+		job(FactEditRequested, "anyone", "job/<id>/edit/<any>", repeated,
+			"A request to change the spec of the job. Decoded strictly.", body[EditRequested]),
+		job(FactEditDecided, "admission", "job/<id>/edited/<sequence>", repeated,
+			"The spec of the job has changed, or stays, with every reason.", body[EditDecided]),
 		job(FactSucceeded, "executor", "job/<id>/end", once,
 			"The job ended as a success.", body[Succeeded]),
 		job(FactFailed, "executor", "job/<id>/end", once,

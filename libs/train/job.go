@@ -463,6 +463,9 @@ type Job struct {
 	LogTail         string    `json:"log_tail,omitempty"`
 	Warnings        []string  `json:"warnings,omitempty"`
 
+	// Edits are the newest requests to change the spec.
+	Edits []Edited `json:"edits,omitempty"`
+
 	History []Change `json:"history,omitempty"`
 	// LastSequence is the stream sequence of the newest fact folded in: older facts are skipped when redelivered.
 	LastSequence uint64 `json:"last_sequence"`

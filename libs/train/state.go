@@ -57,6 +57,7 @@ func Transitions() []Transition {
 	running := []State{StateProfiling, StateRunning, StatePreempting}
 	active := slices.Concat([]State{StateStarting}, running)
 	all := slices.Concat(waiting, active)
+	whole := slices.Concat(all, []State{StateSucceeded, StateFailed, StateCancelled, StateRejected})
 	return []Transition{
 		{"submitted", []State{StateNone}, StateSubmitted},
 		{"admitted", []State{StateSubmitted}, StateQueued},
@@ -85,6 +86,8 @@ func Transitions() []Transition {
 		{"cancel_requested", all, SameState},
 		{"wanted", all, SameState},
 		{"wanted", []State{StateFailed, StateCancelled}, StateQueued},
+		{"edit_requested", whole, SameState},
+		{"edit_decided", whole, SameState},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},
 		{"cancelled", all, StateCancelled},

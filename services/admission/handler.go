@@ -45,8 +45,11 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
 	}
 	id := train.JobID(m.Parsed.ID)
-	if m.Parsed.Fact == event.FactSubmitted {
+	switch m.Parsed.Fact {
+	case event.FactSubmitted:
 		return d.submitted(ctx, id, m)
+	case event.FactEditRequested:
+		return d.edit(ctx, id, m)
 	}
 	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
 		return nil, err
@@ -213,25 +216,41 @@ func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (m
 
 // fold folds any other fact into the register.
 func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error {
-	kind, known := event.Find(m.Parsed)
-	if !known {
-		return fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
-	}
-	const anyone = "anyone"
-	if kind.Publisher != anyone && m.Source != kind.Publisher {
-		return fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
-			m.Subject, m.Source, kind.Publisher)
-	}
-	body, err := event.DecodeBody(kind, m.Data)
+	kind, body, err := decode(m)
 	if err != nil {
-		return fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
+		return err
 	}
 	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
 	if kind.Publisher == anyone {
 		f.Time = m.Stored // a user's clock must not order facts
 	}
+	return d.store(ctx, id, m, func(train.Job) (register.Fact, error) { return f, nil })
+}
+
+// anyone is the publisher of facts that people may publish.
+const anyone = "anyone"
+
+// decode reads a fact other than a submission.
+func decode(m bus.Message) (event.Kind, any, error) {
+	kind, known := event.Find(m.Parsed)
+	if !known {
+		return kind, nil, fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
+	}
+	if kind.Publisher != anyone && m.Source != kind.Publisher {
+		return kind, nil, fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
+			m.Subject, m.Source, kind.Publisher)
+	}
+	body, err := event.DecodeBody(kind, m.Data)
+	if err != nil {
+		return kind, nil, fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
+	}
+	return kind, body, nil
+}
+
+// store folds what fact makes of the record, by compare-and-swap.
+func (d *handler) store(ctx context.Context, id train.JobID, m bus.Message, fact func(train.Job) (register.Fact, error)) error {
 	for {
-		err := d.foldOnce(ctx, id, f, m.Stored)
+		err := d.storeOnce(ctx, id, m, fact)
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
@@ -239,13 +258,17 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 	}
 }
 
-// foldOnce tries one compare-and-swap.
-func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact, stored time.Time) error {
+// storeOnce tries one compare-and-swap.
+func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, fact func(train.Job) (register.Fact, error)) error {
 	_, remembered := d.records.entries[id]
 	e, err := d.record(ctx, id)
 	if errors.Is(err, bus.ErrNotFound) {
-		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, f.Name, id)
+		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, m.Parsed.Fact, id)
 	}
+	if err != nil {
+		return err
+	}
+	f, err := fact(e.Value)
 	if err != nil {
 		return err
 	}
@@ -272,7 +295,7 @@ func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact,
 	d.meters.folded.WithLabelValues(f.Name).Inc()
 	if f.Name == event.FactAdmitted {
 		d.meters.admitted.Inc()
-		d.meters.latency.Observe(max(stored.Sub(next.SubmittedAt), 0).Seconds())
+		d.meters.latency.Observe(max(m.Stored.Sub(next.SubmittedAt), 0).Seconds())
 	}
 	return nil
 }

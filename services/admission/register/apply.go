@@ -57,6 +57,10 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 		return cancelRequested(job, b), nil
 	case *event.Wanted:
 		return wanted(job, f, b)
+	case *event.EditRequested:
+		return false, nil // its answer is folded
+	case *event.EditDecided:
+		return edited(job, f, b)
 	case *event.Succeeded:
 		return b.Resumed == job.Resumed && succeeded(job, f, b), nil
 	case *event.Failed:

@@ -65,6 +65,7 @@ func describeText(d description, now time.Time) string {
 		p.field(label, "%s", render.EscapeText(w))
 	}
 	p.spec(j.Spec.WithDefaults())
+	p.edits(j.Edits, now)
 	p.folders(d)
 	p.batches(d.Batches, j.Spec.BaseBatch())
 	p.model(d)
