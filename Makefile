@@ -43,7 +43,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: test-docs days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ influxd: tools-go
 
 test-docs: tools-cc ## run every command of the README and of its pages in a fresh clone of what is committed (minutes)
 	DOCS=1 $(GO) test -count=1 -v -timeout 30m -run TestTheDocsRun ./test/docs
+
+test-scripts: tools-cc ## run the table of user scripts with the rows that `make test` leaves out: PyTorch, torchrun, a hung script
+	SCRIPTS=1 $(GO) test -count=1 -v -run TestScriptsEndAsTheirUsersExpect ./test/system
 
 race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
@@ -189,7 +190,7 @@ func (a *app) submitInTime(ctx context.Context, list []submission, scale float64
 			return ctx.Err()
 		case <-due.C:
 		}
-		result, err := jobs.Submit(ctx, b, s.Body, s.id)
+		result, err := jobs.Submit(ctx, console.OnBus(b, time.Now), s.Body, s.id)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

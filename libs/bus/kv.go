@@ -180,10 +180,10 @@ func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error
 // relistInterval bounds how long a watcher that missed something goes on with old values.
 const relistInterval = 30 * time.Second
 
-// Watch calls f with every entry and then with every change until ctx ends; deleted is set for a deleted key. A watch
-// delivers state, not events: revisions may be skipped and entries repeated (the whole bucket is listed again after a
-// reconnect and every 30 s). If synced is not nil, it is called each time the list is complete.
-func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func()) error {
+// Watch calls f with every entry and then with every change until ctx ends; deleted is set for a deleted key. Patterns
+// narrow it as those of List do. A watch delivers state, not events: revisions may be skipped and entries repeated (all
+// is listed again after a reconnect and every 30 s). If synced is not nil, it is called each time the list is complete.
+func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func(), patterns ...string) error {
 	wake, stop := k.bus.reconnects()
 	defer stop()
 	if synced == nil {
@@ -205,7 +205,7 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 				case <-round.Done():
 				}
 			})
-			err := k.scan(round, nil, f, complete)
+			err := k.scan(round, patterns, f, complete)
 			lost := round.Err() == nil
 			end()
 			listening.Wait()

@@ -120,7 +120,7 @@ func Kinds() []Kind {
 			"The loss has converged by the user's rule.", body[Converged]),
 		job(FactOverspent, "planner", "job/<id>/overspent", once,
 			"The job has cost more than its recurring group is ready to pay for one job.", body[Overspent]),
-		job(FactCancelRequested, "anyone", "job/<id>/cancel", repeated,
+		job(FactCancelRequested, "anyone", "job/<id>/cancel/<any>", repeated,
 			"A request to end the job.", body[CancelRequested]),
 		job(FactWanted, "anyone", "job/<id>/wanted/<any>", repeated,
 			"A request to hold, pause, resume or requeue the job.", body[Wanted]),

@@ -58,7 +58,8 @@ func Read(path string, r train.LogRequest, limit int64) (train.LogChunk, error) 
 	if wanted <= 0 || wanted > maxChunk {
 		wanted = maxChunk
 	}
-	if offset >= s.head && offset < s.head+s.dropped {
+	left := s.head + s.dropped - offset
+	if offset >= s.head && left > 0 {
 		chunk.Cut, offset = true, s.head+s.dropped
 	}
 	at, end := offset, s.head
@@ -72,7 +73,7 @@ func Read(path string, r train.LogRequest, limit int64) (train.LogChunk, error) 
 	}
 	chunk.Data, chunk.Next = data[:n], offset+int64(n)
 	if chunk.Cut {
-		chunk.Data = append([]byte(strings.TrimLeft(string(mark(s.dropped, 0)), "\n")), chunk.Data...)
+		chunk.Data = append([]byte(strings.TrimLeft(string(mark(left, 0)), "\n")), chunk.Data...)
 	}
 	return chunk, nil
 }

@@ -354,6 +354,21 @@ type Exit struct {
 	Reason Reason `json:"reason,omitzero"`
 }
 
+// Status returns the exit status by which a shell would report the end: for a signal 128 plus its number. It returns
+// false if the program did not end by itself, so that there is none.
+func (e Exit) Status() (int, bool) {
+	signals := []string{
+		"SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM",
+	}
+	switch number := slices.Index(signals, e.Signal) + 1; {
+	case e.Forced || e.Lost:
+		return 0, false
+	case e.Code == 0 && e.Signal != "":
+		return 128 + number, number > 0
+	}
+	return e.Code, true
+}
+
 // OutOfDeviceMemory reports whether the program ended because its device had no more memory, in the words of PyTorch,
 // TensorFlow, JAX and CUDA.
 func (e Exit) OutOfDeviceMemory() bool {

@@ -38,6 +38,9 @@ func (s State) Active() bool {
 	return s == StateStarting || s == StateProfiling || s == StateRunning || s == StatePreempting
 }
 
+// ReasonAdmitted is the reason of a queued job that no plan has said anything about.
+const ReasonAdmitted = "Admitted"
+
 // SameState as a Transition's To leaves the state unchanged.
 const SameState State = "*"
 

@@ -162,6 +162,8 @@ func (r AttemptReport) Resumes(a Attempt) (epochs, step int) {
 
 // Resume says from where a job goes on, besides its whole epochs, and what it has lost.
 type Resume struct {
+	// Saved is set if a checkpoint was found by the job's pattern. How many epochs and steps it holds is not known.
+	Saved bool `json:"saved,omitempty"`
 	// EpochStep counts the steps of the next epoch that a checkpoint holds.
 	EpochStep int `json:"epoch_step,omitempty"`
 	// LostSteps and LostSeconds are what was trained since, as far as it is known.

@@ -62,10 +62,14 @@ func (l *ledger) amend(ctx context.Context, job train.JobID, change func(*train.
 	return nil
 }
 
-// wasteOf returns the energy a job used in vain. A failed job has wasted everything.
+// wasteOf returns the energy a job used in vain. A failed job has wasted everything. If the supervisor finds the job's
+// checkpoints by a pattern, nobody knows how much work they hold.
 func wasteOf(used unit.Energy, job train.Job, progress train.EnergyProgress) map[train.WasteCause]unit.Energy {
 	if job.State == train.StateFailed && used > 0 {
 		return map[train.WasteCause]unit.Energy{train.WasteFailed: used}
+	}
+	if job.Spec.Checkpoint != "" {
+		return nil
 	}
 	return progress.Waste(func(attempt int) train.WasteCause {
 		if slices.ContainsFunc(job.History, func(c train.Change) bool { return c.Attempt == attempt && c.Fact == event.FactPreempted }) {

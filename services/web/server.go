@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -37,12 +38,15 @@ type answer struct {
 // handler serves the table of routes.
 func (s server) handler() http.Handler {
 	answers := map[string]func(api.Route, *http.Request) (answer, error){
-		api.RouteAbout:  s.about,
-		api.RouteJobs:   listed(s, func(x *index.Index, q view.Query) (view.Page, error) { return view.Jobs(x, q, s.now()) }),
-		api.RouteJob:    s.job,
-		api.RouteNodes:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Nodes, q), nil }),
-		api.RoutePlan:   listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
-		api.RouteModels: listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
+		api.RouteAbout:   s.about,
+		api.RouteJobs:    listed(s, func(x *index.Index, q view.Query) (view.Page, error) { return view.Jobs(x, q, s.now()) }),
+		api.RouteJob:     s.job,
+		api.RouteStands:  s.standing,
+		api.RouteRecords: s.records,
+		api.RouteLog:     s.log,
+		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Nodes, q), nil }),
+		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
+		api.RouteModels:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
 	}
 	mux := http.NewServeMux()
 	for _, r := range api.Routes() {
@@ -102,36 +106,91 @@ func (s server) job(route api.Route, r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	var d view.Detail
-	ref := r.PathValue("id")
-	position := s.known.read(func(x *index.Index) {
-		var job *train.Job
-		if job, err = view.Find(x, ref, q.User); err == nil {
-			d = view.Describe(x, *job, s.now())
-		}
-	})
-	if err != nil {
-		d, err = s.unread(r.Context(), ref, err)
-	}
+	position, err := s.find(r, q.User, func(x *index.Index, job train.Job) { d = view.Describe(x, job, s.now()) })
 	if err == nil {
 		err = s.bus.Stored(r.Context(), event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
 	}
 	return answer{position: position, body: d}, err
 }
 
-// unread answers with the submission that admission has not read yet, or says why no job is meant.
-func (s server) unread(ctx context.Context, ref string, why error) (view.Detail, error) {
-	unknown, is := errors.AsType[*view.UnknownJobError](why)
-	if !is {
-		return view.Detail{}, problemError{problem(http.StatusConflict, why.Error(), "give more of the id")}
+// standing answers with the record of a job and what follows from it.
+func (s server) standing(route api.Route, r *http.Request) (answer, error) {
+	q, err := route.Decode(r.URL.Query())
+	if err != nil {
+		return answer{}, err
 	}
-	if id, err := train.ParseJobID(ref); err == nil {
-		if m, err := s.bus.Last(ctx, event.StreamJobs, event.JobSubject(id, event.FactSubmitted)); err == nil {
-			if body, err := event.Decode[event.Submitted](m.Data); err == nil {
-				return view.Detail{Job: view.Unread(id, body.Spec)}, nil
-			}
+	var standing view.Standing
+	position, err := s.find(r, q.User, func(x *index.Index, job train.Job) { standing = view.Stand(x, job) })
+	if err == nil && standing.Home == "" && standing.Job.Attempt > 0 {
+		last, missing := s.bus.Last(r.Context(), event.StreamJobs, event.JobSubject(standing.Job.ID, event.FactStarted))
+		if started, unreadable := event.Decode[event.Started](last.Data); missing == nil && unreadable == nil {
+			standing.Home = view.HomeOf(started)
 		}
 	}
-	return view.Detail{}, problemError{problem(http.StatusNotFound, unknown.Error(), unknown.Fix)}
+	return answer{position: position, body: standing}, err
+}
+
+// find calls f with the job that a user means. It fails if none is meant.
+func (s server) find(r *http.Request, user string, f func(*index.Index, train.Job)) (position string, err error) {
+	ref := r.PathValue("id")
+	position = s.known.read(func(x *index.Index) {
+		var job *train.Job
+		if job, err = view.Find(x, ref, user); err == nil {
+			f(x, *job)
+		}
+	})
+	if err == nil {
+		return position, nil
+	}
+	unknown, is := errors.AsType[*view.UnknownJobError](err)
+	if !is {
+		return "", problemError{problem(http.StatusConflict, err.Error(), "give more of the id")}
+	}
+	job, found := s.unread(r.Context(), ref)
+	if !found {
+		return "", problemError{problem(http.StatusNotFound, unknown.Error(), unknown.Fix)}
+	}
+	return s.known.read(func(x *index.Index) { f(x, job) }), nil
+}
+
+// unread returns the submission of an id that admission has not read yet.
+func (s server) unread(ctx context.Context, ref string) (job train.Job, found bool) {
+	id, err := train.ParseJobID(ref)
+	if err != nil {
+		return job, false
+	}
+	m, err := s.bus.Last(ctx, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
+	if err != nil {
+		return job, false
+	}
+	body, err := event.Decode[event.Submitted](m.Data)
+	return view.Unread(id, body.Spec), err == nil
+}
+
+// log asks the executor of a node for a piece of a job's output.
+func (s server) log(route api.Route, r *http.Request) (answer, error) {
+	values := r.URL.Query()
+	if _, err := route.Decode(values); err != nil {
+		return answer{}, err
+	}
+	job, err := train.ParseJobID(values.Get("job"))
+	if err != nil {
+		return answer{}, err
+	}
+	offset, err := strconv.ParseInt(cmp.Or(values.Get("offset"), "0"), 10, 64)
+	if err != nil {
+		return answer{}, fmt.Errorf("offset: want a whole number, found %q", values.Get("offset"))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waiting)
+	defer cancel()
+	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, s.bus, train.LogSubject(train.NodeID(r.PathValue("id"))), train.LogRequest{Job: job, Offset: offset})
+	switch {
+	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
+		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+	case err != nil:
+		err = problemError{problem(http.StatusBadGateway, err.Error(), "")}
+	}
+	return answer{body: chunk}, err
 }
 
 // problemError is an error whose answer is given.

@@ -25,6 +25,61 @@ const (
 	keepAlive = 15 * time.Second
 )
 
+// waiting is how long an answer waits for something to say.
+const waiting = 20 * time.Second
+
+// records answers with the records of some jobs, or, since a position, with those that have changed, once there are any.
+func (s server) records(route api.Route, r *http.Request) (answer, error) {
+	values := r.URL.Query()
+	if _, err := route.Decode(values); err != nil {
+		return answer{}, err
+	}
+	ids := strings.Split(values.Get("id"), ",")
+	at, known := s.known.parse(values.Get("since"))
+	late := time.NewTimer(waiting)
+	defer late.Stop()
+	for known {
+		var held view.Held
+		last, complete, news := s.known.follow(at, func(x *index.Index, changes []change) { held = view.Pick(x, touched(x, ids, changes)) })
+		if !complete {
+			break
+		}
+		if at = last; len(held.Jobs) > 0 {
+			return answer{position: s.known.position(at), body: held}, nil
+		}
+		select {
+		case <-news:
+			continue
+		case <-late.C:
+		case <-s.closing:
+		case <-r.Context().Done():
+		}
+		return answer{position: s.known.position(at), body: view.Held{Jobs: []*train.Job{}}}, nil
+	}
+	var held view.Held
+	position := s.known.read(func(x *index.Index) { held = view.Pick(x, ids) })
+	return answer{position: position, body: held}, nil
+}
+
+// touched returns the ids of jobs whose records have changed, and of those that the newest plan is the first to know.
+func touched(x *index.Index, ids []string, changes []change) []string {
+	var touched []string
+	planned := false
+	for _, c := range changes {
+		switch {
+		case c.bucket == string(index.Plan):
+			planned = true
+		case c.bucket == string(contract.Jobs) && slices.Contains(ids, c.key) && !slices.Contains(touched, c.key):
+			touched = append(touched, c.key)
+		}
+	}
+	if planned {
+		rest := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(touched, id) })
+		touched = append(touched, view.Planned(x, rest)...)
+	}
+	return touched
+}
+
 // changes streams what changes until the caller or the service goes.
 func (s server) changes(w http.ResponseWriter, r *http.Request) {
 	position := cmp.Or(r.Header.Get(api.PositionHeader), r.URL.Query().Get("since"))

@@ -83,7 +83,7 @@ func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
 
 func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
 	job.Spec, job.AdmittedAt, job.Ended = b.Spec, f.Time, b.Ended
-	explain(job, "Admitted", fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
+	explain(job, train.ReasonAdmitted, fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
 	return true
 }
 
@@ -302,10 +302,13 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		return false
 	}
 	job.EpochStep = max(job.EpochStep, b.EpochStep)
-	saved := job.EpochsDone > 0 || job.EpochStep > 0
+	saved := b.Resume.Saved || job.EpochsDone > 0 || job.EpochStep > 0
 	message := "left after " + reached(job)
-	if !saved {
+	switch {
+	case !saved:
 		message = "left before its first checkpoint"
+	case job.EpochsDone == 0 && job.EpochStep == 0:
+		message = "left after a checkpoint"
 	}
 	switch b.Cause {
 	case train.StopRescale:
@@ -369,16 +372,22 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
 	job.EpochStep = max(job.EpochStep, b.EpochStep)
-	then := fmt.Sprintf("; starts again after %s in ", reached(job))
-	switch {
-	case b.Retry > 0 && (job.EpochsDone > 0 || job.EpochStep > 0):
-		then = fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(job))
-	case b.Retry > 0:
-		then = ", tries again from the beginning in "
-	}
-	message := fmt.Sprintf("attempt %d %s", b.Attempt, whatEnded(b)) + then + spoken(b.RetrySeconds) + lost(b.Resume)
+	message := fmt.Sprintf("attempt %d %s", b.Attempt, whatEnded(b)) + startsAgain(job, b) + spoken(b.RetrySeconds) + lost(b.Resume)
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
+}
+
+// startsAgain says from where the job is tried again.
+func startsAgain(job *train.Job, b *event.AttemptLost) string {
+	switch known := job.EpochsDone > 0 || job.EpochStep > 0; {
+	case b.Resume.Saved && !known:
+		return ", tries again from its checkpoint in "
+	case b.Retry > 0 && known:
+		return fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(job))
+	case b.Retry > 0:
+		return ", tries again from the beginning in "
+	}
+	return fmt.Sprintf("; starts again after %s in ", reached(job))
 }
 
 // whatEnded says how an attempt was lost or failed.
@@ -472,18 +481,30 @@ func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
 	if job.ConvergedEpochs == 0 { // a converged job ended as requested
 		warn(job, b.Note)
 	}
-	message := "ended after " + spoken(job.RunSeconds)
-	if job.EpochsDone > 0 || job.Spec.MaxEpochs > 0 {
-		message = fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds))
+	message := "ended after " + lasted(job)
+	if counts(job) {
+		message = lasted(job)
 	}
 	explain(job, "Finished", join(message, b.Note), "")
 	return true
 }
 
+// counts reports whether the length of a job is known in epochs.
+func counts(job *train.Job) bool { return job.EpochsDone > 0 || job.Spec.MaxEpochs > 0 }
+
+// lasted says how long a job has run.
+func lasted(job *train.Job) string {
+	if counts(job) {
+		return fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds))
+	}
+	return spoken(job.RunSeconds)
+}
+
 func failed(job *train.Job, f Fact, b *event.Failed) bool {
 	finish(job, f.Time, b.Attempt, b.EpochsDone)
-	code := b.Exit.Code
-	job.ExitCode = &code
+	if code, known := b.Exit.Status(); known {
+		job.ExitCode = &code
+	}
 	job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	message := cmp.Or(b.Reason.Message,
 		join(fmt.Sprintf("attempt %d ended with status %d", b.Attempt, b.Exit.Code), b.Exit.Message))
@@ -497,6 +518,10 @@ func cancelled(job *train.Job, f Fact, b *event.Cancelled) bool {
 		explain(job, never.Code, never.Message, "submit it again without after, or after another job")
 		return true
 	}
-	explain(job, "Cancelled", fmt.Sprintf("ended as asked after %d epochs", job.EpochsDone), "")
+	message := "ended as asked after " + lasted(job)
+	if job.StartedAt.IsZero() {
+		message = "ended as asked before it started"
+	}
+	explain(job, "Cancelled", message, "")
 	return true
 }

@@ -101,6 +101,8 @@ func join(first, second string) string {
 // spoken prints a duration as people say it.
 func spoken(seconds float64) string {
 	switch {
+	case seconds < 1:
+		return fmt.Sprintf("%.3g ms", 1000*seconds)
 	case seconds < 100:
 		return fmt.Sprintf("%.3g s", seconds)
 	case seconds < 100*60:

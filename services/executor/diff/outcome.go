@@ -97,7 +97,7 @@ func (e ending) resume() train.Resume {
 	if e.epochs > epochs {
 		epochs, step = e.epochs, 0
 	}
-	resume := train.Resume{EpochStep: step}
+	resume := train.Resume{EpochStep: step, Saved: r.FoundCheckpoint}
 	switch {
 	case r.Steps.Known() && r.Steps.Epoch == epochs:
 		resume.LostSteps = max(r.Steps.Done-step, 0)

@@ -153,7 +153,7 @@ func TestExitsAreRecorded(t *testing.T) {
 		{"no-such-program", [][]string{{"switchyard-no-such"}}, train.Exit{Code: 127, Message: "command not found: switchyard-no-such"}},
 		{"no-such-path", [][]string{{"/nowhere/x"}}, train.Exit{Code: 127, Message: "command not found: /nowhere/x"}},
 		{"folder", [][]string{{"/usr"}}, train.Exit{Code: 127, Message: "cannot run /usr: is a folder"}},
-		{"not-executable", [][]string{{"/etc/passwd"}}, train.Exit{Code: 127, Message: "cannot run /etc/passwd: no permission to execute it"}},
+		{"not-executable", [][]string{{"/etc/passwd"}}, train.Exit{Code: 127, Message: "cannot run /etc/passwd: no permission to execute it (chmod +x gives it)"}},
 		{"no-command", [][]string{{""}}, train.Exit{Code: 127, Message: "no command"}},
 		{"one-rank-fails", [][]string{sh("echo long; exec sleep 1000"), sh("exit 7")}, train.Exit{Code: 7}},
 		{"stubborn-rank", [][]string{sh("trap '' TERM; while :; do sleep 0.1; done"), sh("exit 7")}, train.Exit{Code: 7}},

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -86,19 +87,38 @@ func becomeRank(args []string) error {
 		return fmt.Errorf("tie the program to its supervisor: %w", err)
 	}
 	// The name is passed on as given, because interpreters find their libraries by it.
-	if err := syscall.Exec(program, append([]string{name}, p.Args[1:]...), p.Env); err != nil {
-		return cannotExecute(program, err)
+	err = syscall.Exec(program, append([]string{name}, p.Args[1:]...), p.Env)
+	begin := beginning(program)
+	if errors.Is(err, unix.ENOEXEC) && !bytes.ContainsRune(begin, 0) {
+		const shell = "/bin/sh" // runs a script that names no interpreter, as every shell does
+		err = syscall.Exec(shell, append([]string{shell, program}, p.Args[1:]...), p.Env)
 	}
-	return nil
+	return cannotExecute(program, begin, err)
+}
+
+// beginning returns the first bytes of a file.
+func beginning(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	begin := make([]byte, 256) // the kernel reads no more of an interpreter's name
+	n, _ := f.Read(begin)
+	return begin[:n]
 }
 
 // cannotExecute explains the kernel's error codes.
-func cannotExecute(program string, err error) error {
+func cannotExecute(program string, begin []byte, err error) error {
+	line, _, _ := bytes.Cut(begin, []byte("\n"))
+	interpreter, script := bytes.CutPrefix(line, []byte("#!"))
 	switch {
 	case errors.Is(err, unix.ENOEXEC):
-		return fmt.Errorf("cannot run %s: not a program (does a script begin with #!?)", program)
-	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("cannot run %s: the interpreter in its first line is not there", program)
+		return fmt.Errorf("cannot run %s: not a program for this machine", program)
+	case errors.Is(err, unix.ENOENT) && bytes.HasSuffix(line, []byte("\r")):
+		return fmt.Errorf(`cannot run %s: its first line ends as on Windows; sed -i 's/\r$//' %s makes it a script of Unix`, program, program)
+	case errors.Is(err, unix.ENOENT) && script:
+		return fmt.Errorf("cannot run %s: its first line names the interpreter %s, which is not there", program, strings.TrimSpace(string(interpreter)))
 	default:
 		return fmt.Errorf("cannot run %s: %w", program, err)
 	}
@@ -141,6 +161,9 @@ func lookUp(name string, env []string) (string, error) {
 			return filepath.Abs(program)
 		}
 	}
+	if filepath.Ext(name) != "" && exists(name) {
+		return "", fmt.Errorf("command not found: %s; to run the file of the working folder, put its interpreter before it, as in python3 %s", name, name)
+	}
 	return "", fmt.Errorf("command not found: %s", name)
 }
 
@@ -155,7 +178,7 @@ func executable(path string) error {
 		return fmt.Errorf("cannot run %s: is a folder", path)
 	}
 	if _, err := exec.LookPath(path); err != nil {
-		return fmt.Errorf("cannot run %s: no permission to execute it", path)
+		return fmt.Errorf("cannot run %s: no permission to execute it (chmod +x gives it)", path)
 	}
 	return nil
 }

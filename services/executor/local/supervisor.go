@@ -203,6 +203,9 @@ func (s *supervisor) finish(e train.Exit) error {
 		if e.Code != 0 || e.Signal != "" || e.Forced {
 			e.LogTail = s.log.Tail()
 		}
+		if e.Signal != "" && !e.Forced { // as shells report it; nothing else in the output does
+			s.log.Begin(fmt.Sprintf("[switchyard: killed by %s]", e.Signal))
+		}
 		if err := s.log.Close(); err != nil {
 			fmt.Fprintf(os.Stderr, "supervisor: log: %v\n", err)
 		}

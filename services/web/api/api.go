@@ -26,6 +26,9 @@ const (
 	RouteAbout   = "about"
 	RouteJobs    = "jobs"
 	RouteJob     = "job"
+	RouteStands  = "standing"
+	RouteRecords = "records"
+	RouteLog     = "log"
 	RouteNodes   = "nodes"
 	RoutePlan    = "plan"
 	RouteModels  = "models"
@@ -60,6 +63,19 @@ func Routes() []Route {
 			Name: RouteJob, Method: "GET", Path: Prefix + "/jobs/{id}", Doc: "All that is known about a job. It is named by its id, the beginning of its id, or its name (the newest one).",
 			Query: queryParameters()[:1], Answer: view.Detail{},
 		},
+		{
+			Name: RouteStands, Method: "GET", Path: Prefix + "/jobs/{id}/standing", Doc: "Where a job stands, named as above: its record, where its output is, and what the newest plan says about it.",
+			Query: queryParameters()[:1], Answer: view.Standing{},
+		},
+		{
+			Name: RouteRecords, Method: "GET", Path: Prefix + "/records", Answer: view.Held{},
+			Doc:   "The records of some jobs. With since it waits until one of them has changed, or the first plan knows it, and has only those; after 20 s the answer is empty.",
+			Query: []Parameter{{Name: "id", Doc: "The whole ids of the jobs, joined by commas."}, sinceParameter()},
+		},
+		{
+			Name: RouteLog, Method: "GET", Path: Prefix + "/nodes/{id}/log", Doc: "A piece of the output of a job that has run on the node.", Answer: train.LogChunk{},
+			Query: []Parameter{{Name: "job", Doc: "The whole id of the job."}, {Name: "offset", Doc: "The bytes before the piece; a negative number counts from the end."}},
+		},
 		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices.", Query: page, Answer: view.Records[train.Node]{}},
 		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
 		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
@@ -67,7 +83,7 @@ func Routes() []Route {
 			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},
 			Doc: "What changes from now on, or since a position, as events named changed. An event named reload says that the changes since the position are forgotten. " +
 				"The id of an event is the position after it.",
-			Query: []Parameter{{Name: "since", Doc: "The " + PositionHeader + " of an answer. A client that comes back sends the header instead."}},
+			Query: []Parameter{sinceParameter()},
 		},
 	}
 	for _, k := range event.Kinds() {
@@ -79,6 +95,10 @@ func Routes() []Route {
 		}
 	}
 	return routes
+}
+
+func sinceParameter() Parameter {
+	return Parameter{Name: "since", Doc: "The " + PositionHeader + " of an answer. A client that comes back to a stream sends the header instead."}
 }
 
 // Collection returns the part of a path for an entity of facts, or "" if it has none.

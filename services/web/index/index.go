@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -37,7 +38,19 @@ type Index struct {
 
 // Experiment is the part of an experiment's record that is kept.
 type Experiment struct {
-	ID string `json:"id"`
+	ID     string  `json:"id"`
+	Trials []Trial `json:"trials"`
+}
+
+// Trial is the part of a trial that is kept.
+type Trial struct {
+	Job     train.JobID `json:"job"`
+	Foreign bool        `json:"foreign"`
+}
+
+// Has reports whether a job is a trial of the experiment, which may be nil.
+func (e *Experiment) Has(job train.JobID) bool {
+	return e != nil && slices.Contains(e.Trials, Trial{Job: job})
 }
 
 // New makes an empty index.

@@ -41,6 +41,10 @@ type Detail struct {
 	Tuning *Tuning `json:"tuning,omitempty"`
 	// Batches are those of the last epochs of a job with a global batch.
 	Batches []EpochBatch `json:"batches,omitempty"`
+	// Submission is what was submitted, before admission completed it. It is nil if its stream no longer has it.
+	Submission *train.Spec `json:"submission,omitempty"`
+	// Experiment is the experiment whose trial the job is.
+	Experiment string `json:"experiment,omitempty"`
 	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
@@ -77,6 +81,9 @@ type Attempt struct {
 	// Outcome is what that meant for the job.
 	Outcome train.Outcome `json:"outcome,omitempty"`
 }
+
+// Live reports whether processes of the attempt may exist.
+func (a Attempt) Live() bool { return train.Attempt{Phase: a.Phase}.Live() }
 
 // Places returns the parts of the attempt, for one node as well.
 func (a Attempt) Places() []train.Part {
@@ -138,6 +145,9 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 			d.Silent = &reason
 		}
 		d.Tuning = TuningOf(x, job.ID, attempt.Number)
+	}
+	if experiment, _, is := contract.SplitTrialJob(id); is && x.Experiments.Get(experiment).Has(job.ID) {
+		d.Experiment = experiment
 	}
 	d.Model, d.Account, d.Course = x.Models.Get(id), x.Accounts.Get(id), x.Courses.Get(id)
 	if !job.State.Terminal() {

@@ -23,7 +23,7 @@ const shownEpochs = 10
 
 // FactSubjects are the subjects whose facts, in their order, Fact adds to what is known about the job.
 func (d *Detail) FactSubjects() []string {
-	subjects := []string{event.JobSubject(d.Job.ID, event.FactStarted).String()}
+	subjects := []string{event.JobSubject(d.Job.ID, event.FactSubmitted).String(), event.JobSubject(d.Job.ID, event.FactStarted).String()}
 	if d.Job.Spec.KeepsBatch() {
 		subjects = append(subjects, event.JobSubject(d.Job.ID, event.FactEpochEnded).String())
 	}
@@ -33,6 +33,10 @@ func (d *Detail) FactSubjects() []string {
 // Fact adds a fact about the job; a body that cannot be read adds nothing.
 func (d *Detail) Fact(fact string, body []byte) {
 	switch fact {
+	case event.FactSubmitted:
+		if submitted, err := event.Decode[event.Submitted](body); err == nil {
+			d.Submission = &submitted.Spec
+		}
 	case event.FactStarted:
 		if started, err := event.Decode[event.Started](body); err == nil {
 			d.Mounted = &started.Mounts

@@ -77,8 +77,8 @@ func NewWithoutBus() *Terminal {
 	return &Terminal{Console: &console.Console{Output: "table", Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err}, out: &out, Err: &err}
 }
 
-// Reader reads the bus at a moment.
-func (s *Terminal) Reader(now time.Time) console.Reader {
+// Yard is what the bus says at a moment.
+func (s *Terminal) Yard(now time.Time) console.Yard {
 	return console.OnBus(s.Bus, func() time.Time { return now })
 }
 

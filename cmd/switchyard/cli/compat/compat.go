@@ -18,8 +18,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -143,7 +141,7 @@ unless given; without --est_nhours the duration is only learned. A job that is n
 			if err != nil {
 				return exit.Usagef("%v", err)
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return compatSubmit(ctx, a, b, spec) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return compatSubmit(ctx, a, y, spec) })
 		},
 	}
 	fs := cmd.Flags()
@@ -226,9 +224,9 @@ func truth(flag, word string) (bool, error) {
 	return false, fmt.Errorf("--%s %q: want True or False", flag, word)
 }
 
-func compatSubmit(ctx context.Context, a *console.Console, b *bus.Bus, spec train.Spec) error {
+func compatSubmit(ctx context.Context, a *console.Console, y console.Yard, spec train.Spec) error {
 	if !spec.SingleDevice {
-		nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+		nodes, err := y.Nodes(ctx)
 		if err != nil {
 			return err
 		}
@@ -240,7 +238,7 @@ func compatSubmit(ctx context.Context, a *console.Console, b *bus.Bus, spec trai
 			spec.MaxDevices, spec.Strategy, spec.BatchPerDevice = most, train.StrategyAllReduce, true
 		}
 	}
-	result, err := jobs.Submit(ctx, b, spec, jobs.NewID(spec.Name))
+	result, err := jobs.Submit(ctx, y, spec, jobs.NewID(spec.Name))
 	if err != nil {
 		return err
 	}
@@ -252,7 +250,7 @@ func compatSubmit(ctx context.Context, a *console.Console, b *bus.Bus, spec trai
 }
 
 // largestNode counts the devices of the node that has the most.
-func largestNode(nodes []train.Node) int {
+func largestNode(nodes []*train.Node) int {
 	most := 0
 	for _, n := range nodes {
 		most = max(most, len(n.Devices))

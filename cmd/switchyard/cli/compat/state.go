@@ -111,8 +111,8 @@ func compatCancelCommand(a *console.Console) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				return jobs.Cancel(ctx, a, b, refs, jobs.CancelOptions{Timeout: jobs.CancelTimeout})
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				return jobs.Cancel(ctx, a, y, refs, jobs.CancelOptions{Timeout: jobs.CancelTimeout})
 			})
 		},
 	}
@@ -125,8 +125,8 @@ func compatLogsCommand(a *console.Console) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				return jobs.Logs(ctx, a, b, args[0], jobs.LogOptions{Tail: -1})
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				return jobs.Logs(ctx, a, y, args[0], jobs.LogOptions{Tail: -1})
 			})
 		},
 	}

@@ -6,20 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // WithBus runs f on a connection of its own.
@@ -118,56 +114,6 @@ func LastPlan(ctx context.Context, b *bus.Bus) (train.Plan, error) {
 		decided = event.PlanDecided{} // the planner publishes its plan again as soon as it sees this
 	}
 	return decided.Plan, nil
-}
-
-// FindJob returns the job that a person means by ref: an id, the newest job of a name, or the beginning of an id. If
-// there is none, the error has the exit code unknown. A stored submission that admission has not read yet counts as a
-// job.
-func FindJob(ctx context.Context, b *bus.Bus, ref string, unknown int) (train.Job, error) {
-	id, notID := train.ParseJobID(ref)
-	if notID == nil {
-		job, found, err := GetIfThere(ctx, b, contract.Jobs, string(id))
-		if found || err != nil {
-			return job, err
-		}
-	}
-	jobs, err := ListBucket(ctx, b, contract.Jobs)
-	if err != nil {
-		return train.Job{}, err
-	}
-	job, found, err := jobref.Resolve(jobs, ref, CurrentUser())
-	if err != nil {
-		return train.Job{}, exit.Errorf(exit.Failed, "give more of the id", "%v", err)
-	}
-	if found {
-		return job, nil
-	}
-	if notID == nil {
-		body, found, err := LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
-		if err == nil && found {
-			return view.Unread(id, body.Spec), nil
-		}
-	}
-	fix := "`switchyard ps -A` lists the jobs"
-	if near := jobref.NearMiss(jobs, ref); near != "" {
-		fix = fmt.Sprintf("did you mean %s?", render.EscapeText(near))
-	}
-	return train.Job{}, exit.Errorf(unknown, fix, "no job %q", ref)
-}
-
-// FindJobs finds all jobs, each once, or fails.
-func FindJobs(ctx context.Context, b *bus.Bus, refs []string, unknown int) ([]train.Job, error) {
-	var jobs []train.Job
-	for _, ref := range refs {
-		job, err := FindJob(ctx, b, ref, unknown)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(jobs, func(j train.Job) bool { return j.ID == job.ID }) {
-			jobs = append(jobs, job)
-		}
-	}
-	return jobs, nil
 }
 
 // CurrentUser returns the user of this process, named as admission names users.

@@ -25,7 +25,7 @@ func Command(a *console.Console) *cobra.Command {
 A job is named by its id, the beginning of its id, or its name (the newest job with that name).`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithReader(cmd, func(ctx context.Context, r console.Reader) error { return describe(ctx, a, r, args[0], time.Now()) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return describe(ctx, a, y, args[0], time.Now()) })
 		},
 	}
 }
@@ -56,8 +56,8 @@ type description struct {
 	CheckpointPath string `json:"checkpoint_path,omitempty"`
 }
 
-func describe(ctx context.Context, a *console.Console, r console.Reader, ref string, now time.Time) error {
-	detail, err := r.Job(ctx, ref, exit.Failed)
+func describe(ctx context.Context, a *console.Console, y console.Yard, ref string, now time.Time) error {
+	detail, err := y.Job(ctx, ref, exit.Failed)
 	if err != nil {
 		return err
 	}

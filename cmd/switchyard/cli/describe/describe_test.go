@@ -21,7 +21,7 @@ func TestDescribe(t *testing.T) {
 	s.Fill(t)
 	for _, id := range []string{"resnet-4f2a", "bert-91bc", "mnist-77de", "vgg-0c", "huge"} {
 		t.Run(id, func(t *testing.T) {
-			if err := describe(t.Context(), s.Console, s.Reader(clitest.Noon), id, clitest.Noon); err != nil {
+			if err := describe(t.Context(), s.Console, s.Yard(clitest.Noon), id, clitest.Noon); err != nil {
 				t.Fatal(err)
 			}
 			out, _ := s.Printed()
@@ -37,7 +37,7 @@ func TestDescribe(t *testing.T) {
 		})
 	}
 	s.Output = "json"
-	if err := describe(t.Context(), s.Console, s.Reader(clitest.Noon), "resnet-4f2a", clitest.Noon); err != nil {
+	if err := describe(t.Context(), s.Console, s.Yard(clitest.Noon), "resnet-4f2a", clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := s.Printed()
@@ -155,7 +155,7 @@ func TestDescribeNamesCoRunners(t *testing.T) {
 	clitest.Publish(t, s.Bus, event.Fact{Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: "plan/1", Body: event.PlanDecided{Plan: p}})
 	told := func(want string) {
 		t.Helper()
-		if err := describe(t.Context(), s.Console, s.Reader(clitest.Noon), "one", clitest.Noon); err != nil {
+		if err := describe(t.Context(), s.Console, s.Yard(clitest.Noon), "one", clitest.Noon); err != nil {
 			t.Fatal(err)
 		}
 		if out, _ := s.Printed(); !strings.Contains(out, want) {

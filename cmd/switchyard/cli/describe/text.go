@@ -233,6 +233,7 @@ func (p *page) checkpoint(d description, now time.Time) {
 		p.field("checkpoint", "%s", saved)
 	case r.Checkpoint != "":
 		p.field("checkpoint", "%s, after epoch %d", saved, r.CheckpointEpochs)
+	case j.State.Terminal():
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
 		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")

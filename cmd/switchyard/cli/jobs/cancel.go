@@ -10,7 +10,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -39,7 +38,7 @@ Exit codes: 0 all jobs are cancelled, 1 a job had ended in another state, is unk
 			if o.Timeout <= 0 {
 				return exit.Usagef("--timeout %s: want more than 0s", o.Timeout)
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return Cancel(ctx, a, b, refs, o) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return Cancel(ctx, a, y, refs, o) })
 		},
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, shown in the job's history")
@@ -58,8 +57,8 @@ type cancelRow struct {
 	Message string `json:"message"`
 }
 
-func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, o CancelOptions) error {
-	jobs, err := console.FindJobs(ctx, b, refs, exit.Failed)
+func Cancel(ctx context.Context, a *console.Console, y console.Yard, refs []string, o CancelOptions) error {
+	jobs, err := console.FindJobs(ctx, y, refs, exit.Failed)
 	if err != nil {
 		return err
 	}
@@ -67,14 +66,16 @@ func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, 
 		if j.State.Terminal() {
 			continue
 		}
-		request := event.JobFact(j.ID, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
-		if err := StoreRequest(ctx, b, request); err != nil {
+		// A job that was cancelled and resumed is cancelled again.
+		key := fmt.Sprintf("cancel/%d", j.Resumed)
+		request := event.JobFact(j.ID, event.FactCancelRequested, key, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		if _, err := y.Publish(ctx, request); err != nil {
 			return err
 		}
 	}
 	last := jobs
 	if !o.noWait {
-		if last, err = watchToEnd(ctx, b, jobs, o.Timeout, func(train.Job) {}); err != nil {
+		if last, err = watchToEnd(ctx, y, jobs, o.Timeout, func(train.Job) {}); err != nil {
 			return err
 		}
 	}
@@ -83,13 +84,6 @@ func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, 
 		rows[i] = newCancelRow(jobs[i], j, o)
 	}
 	return printCancels(a, rows)
-}
-
-// StoreRequest publishes a request, and gives up after a while.
-func StoreRequest(ctx context.Context, b *bus.Bus, f event.Fact) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return b.Publish(ctx, f)
 }
 
 func newCancelRow(before, after train.Job, o CancelOptions) cancelRow {

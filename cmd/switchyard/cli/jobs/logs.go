@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +16,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -46,7 +43,7 @@ ended. With -o json each line is an object {"job", "line"}.`,
 			if o.raw && a.Output == "json" {
 				return exit.Usagef("--raw and -o json exclude each other")
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return Logs(ctx, a, b, args[0], o) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return Logs(ctx, a, y, args[0], o) })
 		},
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the job has ended")
@@ -55,12 +52,12 @@ ended. With -o json each line is an object {"job", "line"}.`,
 	return cmd
 }
 
-func Logs(ctx context.Context, a *console.Console, b *bus.Bus, ref string, o LogOptions) error {
-	job, err := console.FindJob(ctx, b, ref, exit.Failed)
+func Logs(ctx context.Context, a *console.Console, y console.Yard, ref string, o LogOptions) error {
+	job, err := y.Find(ctx, ref, exit.Failed)
 	if err != nil {
 		return err
 	}
-	r := &logReader{bus: b, job: job, stderr: a.Stderr, follow: o.follow, poll: LogPoll, patience: askTimeout}
+	r := &logReader{yard: y, job: job, stderr: a.Stderr, follow: o.follow, poll: LogPoll, patience: askTimeout}
 	out := logWriter(a, job.ID, o.raw)
 	err = r.copy(ctx, out, o.Tail)
 	if flushed := out.Flush(); err == nil {
@@ -140,7 +137,7 @@ const askTimeout = 10 * time.Second
 
 // logReader reads the output of a job from the executor of its node.
 type logReader struct {
-	bus    *bus.Bus
+	yard   console.Yard
 	job    train.Job
 	node   train.NodeID
 	stderr io.Writer
@@ -174,7 +171,7 @@ func (r *logReader) copy(ctx context.Context, w io.Writer, tail int) error {
 
 // stream copies from an offset. Without follow it stops where the output ended at the first answer.
 func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error {
-	end, away := int64(-1), false
+	end, away, out := int64(-1), false, pieces{to: w}
 	for {
 		chunk, err := r.ask(ctx, offset)
 		if err != nil && (!r.follow || !errors.Is(err, bus.ErrAway)) {
@@ -184,7 +181,7 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 			fmt.Fprintf(r.stderr, "the executor of node %s does not answer; trying again\n", r.node)
 		}
 		away = err != nil
-		if _, err := w.Write(chunk.Data); err != nil {
+		if err := out.write(chunk); err != nil {
 			return err
 		}
 		moved := !away && chunk.Next > offset
@@ -204,6 +201,23 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 	}
 }
 
+// pieces writes pieces of a log. What follows a gap begins a line.
+type pieces struct {
+	to     io.Writer
+	within bool
+}
+
+func (p *pieces) write(c train.LogChunk) error {
+	if c.Cut && p.within {
+		c.Data = append([]byte("\n"), c.Data...)
+	}
+	if n := len(c.Data); n > 0 {
+		p.within = c.Data[n-1] != '\n'
+	}
+	_, err := p.to.Write(c.Data)
+	return err
+}
+
 // complete reports whether nothing is left to copy after a chunk. moved says that the chunk brought new output, whole
 // that the output has been copied up to its end at the first answer.
 func (r *logReader) complete(ctx context.Context, chunk train.LogChunk, moved, whole bool) bool {
@@ -217,11 +231,7 @@ func (r *logReader) complete(ctx context.Context, chunk train.LogChunk, moved, w
 func (r *logReader) ask(ctx context.Context, offset int64) (train.LogChunk, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
-	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, r.bus, train.LogSubject(r.node), train.LogRequest{Job: r.job.ID, Offset: offset})
-	if err != nil && (errors.Is(err, context.DeadlineExceeded) || r.bus.Ready() != nil) {
-		err = fmt.Errorf("%w: %w", bus.ErrAway, err)
-	}
-	return chunk, err
+	return r.yard.Log(ctx, r.node, r.job.ID, offset)
 }
 
 // readTail returns the last lines and the offset behind them.
@@ -267,19 +277,23 @@ func lastLines(data []byte, lines int) (last []byte, enough bool) {
 // awaitNode finds the node that has the job's output. It returns false if the job has not started and follow is not
 // set.
 func (r *logReader) awaitNode(ctx context.Context) (bool, error) {
-	for said := false; ; said = true {
-		node, err := r.findNode(ctx)
-		switch {
+	const look = 1 // most jobs start within one poll: nobody waits for them
+	for looks := 0; ; looks++ {
+		standing, err := r.yard.Standing(ctx, r.job.ID)
+		if err == nil {
+			r.job = standing.Job
+		}
+		switch node := standing.Home; {
 		case err != nil && (!r.follow || ctx.Err() != nil):
 			return false, err
 		case node != "":
 			r.node = node
 			return true, nil
 		case err == nil && (r.job.State.Terminal() || !r.follow):
-			fmt.Fprintf(r.stderr, "no output: job %s has not started; %s\n", r.job.ID, standing(r.job))
+			fmt.Fprintf(r.stderr, "no output: job %s has not started; %s\n", r.job.ID, lineOf(r.job))
 			return false, nil
-		case !said:
-			fmt.Fprintf(r.stderr, "waiting for job %s to start; %s\n", r.job.ID, standing(r.job))
+		case looks == look:
+			fmt.Fprintf(r.stderr, "waiting for job %s to start; %s\n", r.job.ID, lineOf(r.job))
 		}
 		if !tick.Pause(ctx, r.poll) {
 			return false, ctx.Err()
@@ -287,22 +301,8 @@ func (r *logReader) awaitNode(ctx context.Context) (bool, error) {
 	}
 }
 
-// findNode reads the register and returns the node of the newest attempt, or "" if the job never started.
-func (r *logReader) findNode(ctx context.Context) (train.NodeID, error) {
-	if err := r.refresh(ctx); err != nil {
-		return "", err
-	}
-	attempt, found, err := console.GetIfThere(ctx, r.bus, contract.Attempts, string(r.job.ID))
-	if err != nil || found && attempt.Number > 0 {
-		return cmp.Or(attempt.Machine, attempt.Home()), err
-	}
-	// The record of a job that ended long ago is deleted. The fact that it started still names its node.
-	started, _, err := console.LastIfThere[event.Started](ctx, r.bus, event.StreamJobs, event.JobSubject(r.job.ID, event.FactStarted))
-	return cmp.Or(started.Machine, started.Node), err
-}
-
-// standing says in which state a job is, and why.
-func standing(j train.Job) string {
+// lineOf says in which state a job is, and why.
+func lineOf(j train.Job) string {
 	line := fmt.Sprintf("it is %s", j.State)
 	if j.Message != "" {
 		line += " (" + render.EscapeText(j.Message) + ")"
@@ -310,20 +310,14 @@ func standing(j train.Job) string {
 	return line
 }
 
-func (r *logReader) refresh(ctx context.Context) error {
-	job, found, err := console.GetIfThere(ctx, r.bus, contract.Jobs, string(r.job.ID))
-	if found {
-		r.job = job
-	}
-	return err
-}
-
 // ended reads in the register whether the job is over, as the executor says, and prints how it ended. If the register
 // does not answer, the caller asks again later.
 func (r *logReader) ended(ctx context.Context) bool {
-	if err := r.refresh(ctx); err != nil || !r.job.State.Terminal() {
+	job, err := r.yard.Find(ctx, string(r.job.ID), exit.Failed)
+	if err != nil || !job.State.Terminal() {
 		return false
 	}
+	r.job = job
 	fmt.Fprintln(r.stderr, endLine(r.job))
 	return true
 }

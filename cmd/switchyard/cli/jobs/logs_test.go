@@ -108,7 +108,7 @@ func TestLogsAreFollowedToTheEnd(t *testing.T) {
 	}}
 	story.Serve(t, s.Bus, "gpu1")
 	var out bytes.Buffer
-	r := &logReader{bus: s.Bus, job: clitest.Resnet(), stderr: s.Err, follow: true, poll: time.Millisecond, patience: askTimeout}
+	r := &logReader{yard: s.Yard(clitest.Noon), job: clitest.Resnet(), stderr: s.Err, follow: true, poll: time.Millisecond, patience: askTimeout}
 	if err := r.copy(t.Context(), &out, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestLogsAreFollowedThroughARestart(t *testing.T) {
 	reader := bustest.Connect(t, server, "cli")
 	var following conc.WaitGroup
 	following.Go(func() {
-		r := &logReader{bus: reader, job: clitest.Resnet(), stderr: &stderr, follow: true, poll: time.Millisecond, patience: time.Second}
+		r := &logReader{yard: console.OnBus(reader, time.Now), job: clitest.Resnet(), stderr: &stderr, follow: true, poll: time.Millisecond, patience: time.Second}
 		if err := r.copy(t.Context(), &out, -1); err != nil {
 			t.Errorf("follow: %v", err)
 		}
@@ -208,7 +208,7 @@ func TestLogsWaitForTheStart(t *testing.T) {
 		clitest.PutJob(t, s.Bus, j)
 		clitest.Put(t, s.Bus, contract.Attempts, "bert-91bc", train.Attempt{Job: "bert-91bc", Number: 1, Node: "gpu1"})
 	}}
-	r := &logReader{bus: s.Bus, job: clitest.Bert(), stderr: said, follow: true, poll: time.Millisecond, patience: askTimeout}
+	r := &logReader{yard: s.Yard(clitest.Noon), job: clitest.Bert(), stderr: said, follow: true, poll: time.Millisecond, patience: askTimeout}
 	if err := r.copy(t.Context(), &out, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestLogsOfAJobThatNeverStarts(t *testing.T) {
 		clitest.PutJob(t, s.Bus, j)
 		clitest.Put(t, s.Bus, contract.Attempts, "bert-91bc", train.Attempt{Job: "bert-91bc", Outcome: train.OutcomeCancelled})
 	}}
-	r := &logReader{bus: s.Bus, job: clitest.Bert(), stderr: said, follow: true, poll: time.Millisecond, patience: askTimeout}
+	r := &logReader{yard: s.Yard(clitest.Noon), job: clitest.Bert(), stderr: said, follow: true, poll: time.Millisecond, patience: askTimeout}
 	if err := r.copy(t.Context(), &bytes.Buffer{}, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestTheTailIsFoundInALongOutput(t *testing.T) {
 	story := &clitest.LogServer{Output: long, Piece: 100 << 10, Ended: true}
 	story.Serve(t, s.Bus, "gpu1")
 	for _, n := range []int{1, 3, 33, 150, 199, 200, 500} {
-		r := &logReader{bus: s.Bus, job: clitest.Vgg(), stderr: s.Err, node: "gpu1", patience: askTimeout}
+		r := &logReader{yard: s.Yard(clitest.Noon), job: clitest.Vgg(), stderr: s.Err, node: "gpu1", patience: askTimeout}
 		data, next, err := r.readTail(t.Context(), n)
 		if want := min(n, 200) * 1000; err != nil || len(data) != want || next != int64(len(long)) {
 			t.Errorf("%d lines: %d bytes up to %d, want %d; %v", n, len(data), next, want, err)

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,16 +13,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // withProgress returns a console that keeps one line about a job below what is written to its terminal, and a function
 // that removes the line. Without a terminal it returns the console as it is.
-func withProgress(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID) (*console.Console, func()) {
+func withProgress(ctx context.Context, a *console.Console, y console.Yard, id train.JobID) (*console.Console, func()) {
 	columns, terminal := render.TerminalWidth(a.Stderr)
 	if !terminal || a.Output == "json" {
 		return a, func() {}
@@ -38,7 +35,7 @@ func withProgress(ctx context.Context, a *console.Console, b *bus.Bus, id train.
 	var drawing conc.WaitGroup
 	drawing.Go(func() {
 		for now := range tick.Every(ctx, time.Second) {
-			if text, err := progressOf(ctx, b, id, now); err == nil {
+			if text, err := progressOf(ctx, y, id, now); err == nil {
 				line.set(text)
 			}
 		}
@@ -108,30 +105,31 @@ func (w aboveLine) Write(data []byte) (int, error) {
 }
 
 // progressOf says in one line how far a job is.
-func progressOf(ctx context.Context, b *bus.Bus, id train.JobID, now time.Time) (string, error) {
-	x := index.New()
-	if err := errors.Join(console.LoadKeys(ctx, b, x.Jobs, string(id)), console.Load(ctx, b, x.Plans)); err != nil {
+func progressOf(ctx context.Context, y console.Yard, id train.JobID, now time.Time) (string, error) {
+	s, err := y.Standing(ctx, id)
+	if err != nil || s.Job.State.Terminal() {
 		return "", err
 	}
-	jobs, _ := view.Some(x, []train.JobID{id}, now)
-	if len(jobs) == 0 || jobs[0].State.Terminal() {
-		return "", nil
-	}
-	return progressText(jobs[0], now), nil
+	return progressText(s, now), nil
 }
 
-func progressText(r view.Job, now time.Time) string {
+func progressText(s view.Standing, now time.Time) string {
+	r := s.Job
 	parts := []string{fmt.Sprintf("%s: %s", r.ID, r.State)}
-	if r.RunSeconds > 0 {
-		parts[0] += " " + render.Duration(math.Floor(r.RunSeconds))
+	if ran := r.RunSecondsAt(now); ran > 0 {
+		parts[0] += " " + render.Duration(math.Floor(ran))
 	}
-	if epochs := render.Epochs(r.EpochsDone, r.MaxEpochs); epochs != "-" {
+	if epochs := render.Epochs(r.EpochsDone, r.Spec.MaxEpochs); epochs != "-" {
 		parts = append(parts, "epoch "+epochs)
 	}
 	if n := len(r.Devices); n > 0 {
 		parts = append(parts, render.Plural(n, "device"))
 	}
-	switch p := r.Predicted; {
+	var p train.Predicted
+	if s.Plan != nil {
+		p = s.Plan.Predicted
+	}
+	switch {
 	case p.Start != nil:
 		parts = append(parts, render.ETA(p, now))
 	case p.Finish != nil:

@@ -35,13 +35,15 @@ func TestTheProgressLineSaysHowFarAJobIs(t *testing.T) {
 		at := now.Add(d)
 		return &train.Moment{Low: at, Expected: at, High: at}
 	}
-	for want, r := range map[string]view.Job{
-		"a: running 12s, 1 device": {ID: "a", State: train.StateRunning, RunSeconds: 12.7, Devices: []train.DeviceID{"cpu:0"}},
+	for want, r := range map[string]view.Standing{
+		"a: running 12s, 1 device": {Job: train.Job{ID: "a", State: train.StateRunning, RunSeconds: 12.7, Devices: []train.DeviceID{"cpu:0"}}},
 		"a: running 1m00s, epoch 3/10, 2 devices, to go: 2m20s": {
-			ID: "a", State: train.StateRunning, RunSeconds: 60, EpochsDone: 3, MaxEpochs: 10, Devices: []train.DeviceID{"cpu:0", "cpu:1"},
-			Predicted: train.Predicted{Finish: in(140 * time.Second)},
+			Job:  train.Job{ID: "a", Spec: train.Spec{MaxEpochs: 10}, State: train.StateRunning, RunSeconds: 60, EpochsDone: 3, Devices: []train.DeviceID{"cpu:0", "cpu:1"}},
+			Plan: &view.Plan{Predicted: train.Predicted{Finish: in(140 * time.Second)}},
 		},
-		"a: queued, starts in 40s, waits for b": {ID: "a", State: train.StateQueued, Message: "waits for b", Predicted: train.Predicted{Start: in(40 * time.Second)}},
+		"a: queued, starts in 40s, waits for b": {
+			Job: train.Job{ID: "a", State: train.StateQueued, Message: "waits for b"}, Plan: &view.Plan{Predicted: train.Predicted{Start: in(40 * time.Second)}},
+		},
 	} {
 		if got := progressText(r, now); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -51,7 +51,7 @@ modelled, not measured. While jobs share devices, BATCH is the micro-batch of ea
 			if _, err := o.Query(); err != nil {
 				return err
 			}
-			return a.WithReader(cmd, func(ctx context.Context, r console.Reader) error { return Ps(ctx, a, r, o, time.Now()) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return Ps(ctx, a, y, o, time.Now()) })
 		},
 	}
 	fs := cmd.Flags()
@@ -74,12 +74,12 @@ func (o *PsOptions) Query() (view.Query, error) {
 }
 
 // Ps prints a list of jobs.
-func Ps(ctx context.Context, a *console.Console, r console.Reader, o PsOptions, now time.Time) error {
+func Ps(ctx context.Context, a *console.Console, y console.Yard, o PsOptions, now time.Time) error {
 	q, err := o.Query()
 	if err != nil {
 		return err
 	}
-	page, err := r.Jobs(ctx, q)
+	page, err := y.Jobs(ctx, q)
 	if err != nil {
 		return err
 	}

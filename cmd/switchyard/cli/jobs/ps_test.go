@@ -13,27 +13,27 @@ import (
 
 func TestPS(t *testing.T) {
 	s := clitest.New(t, Commands()...)
-	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{}, clitest.Noon); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(clitest.Noon), PsOptions{}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	if out, stderr := s.Printed(); out != "" || !strings.Contains(stderr, "no jobs yet") {
 		t.Fatalf("%q, %q", out, stderr)
 	}
 	s.Output = "json"
-	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{}, clitest.Noon); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(clitest.Noon), PsOptions{}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := s.Printed(); out != "[]\n" {
 		t.Fatalf("nothing is %q", out)
 	}
 	s.Fill(t)
-	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{AllUsers: true}, clitest.Noon); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(clitest.Noon), PsOptions{AllUsers: true}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := s.Printed()
 	clitest.Golden(t, "ps.json", out)
 	s.Output = "table"
-	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{AllUsers: true}, clitest.Noon); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(clitest.Noon), PsOptions{AllUsers: true}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, stderr := s.Printed()
@@ -62,7 +62,7 @@ func TestPS(t *testing.T) {
 	if _, out, stderr := s.Run("ps", "-A", "--label", "phase=full"); out != "" || !strings.Contains(stderr, "no job with this name, project and labels; ") {
 		t.Error(out, stderr)
 	}
-	if err := Ps(t.Context(), s.Console, s.Reader(clitest.Noon), PsOptions{AllUsers: true, Newest: 2, selector: selector{states: []string{"queued", "running", "failed"}}}, clitest.Noon); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(clitest.Noon), PsOptions{AllUsers: true, Newest: 2, selector: selector{states: []string{"queued", "running", "failed"}}}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, stderr = s.Printed()

@@ -8,8 +8,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
 func rerunCommand(a *console.Console) *cobra.Command {
@@ -21,36 +19,32 @@ func rerunCommand(a *console.Console) *cobra.Command {
 cancelled from its own.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return rerun(ctx, a, b, refs[0], id) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return rerun(ctx, a, y, refs[0], id) })
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "id of the new job (default: the name and a random suffix)")
 	return cmd
 }
 
-func rerun(ctx context.Context, a *console.Console, b *bus.Bus, ref, id string) error {
-	job, err := console.FindJob(ctx, b, ref, exit.Failed)
+func rerun(ctx context.Context, a *console.Console, y console.Yard, ref, id string) error {
+	d, err := y.Job(ctx, ref, exit.Failed)
 	if err != nil {
 		return err
 	}
-	spec := job.Spec
+	spec := d.Job.Spec
 	// The record has defaults and resolved folders; the submission itself may be older than its stream keeps.
-	submission, found, err := console.LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(job.ID, event.FactSubmitted))
-	if err != nil {
-		return err
-	}
-	if found {
-		spec = submission.Spec
+	if d.Submission != nil {
+		spec = *d.Submission
 	}
 	next, err := (&submitFlags{id: id}).jobID(spec)
 	if err != nil {
 		return err
 	}
-	result, err := Submit(ctx, b, spec, next)
+	result, err := Submit(ctx, y, spec, next)
 	if err != nil {
 		return err
 	}
-	if result.Predicted, err = firstPrediction(ctx, b, next); err != nil {
+	if result.Predicted, err = firstPrediction(ctx, y, next); err != nil {
 		return err
 	}
 	return printSubmission(a, result, time.Now())

@@ -15,8 +15,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -32,7 +30,7 @@ its exit code. If no scheduler answers, it starts ` + "`switchyard up`" + ` in t
 At a terminal Ctrl-C asks whether to cancel the job, and a second one leaves it running. Without a terminal, and on SIGTERM, the job is
 cancelled, as with docker run and srun. It runs on if the connection to the terminal is lost.
 
-Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was cancelled, 130 after Ctrl-C, 143 after SIGTERM.`,
+Exit codes: that of the command, 128+N if signal N killed it; 100 if the job failed otherwise, such as by its time limit, 103 if it was cancelled, 130 after Ctrl-C, 143 after SIGTERM.`,
 		Example: `  switchyard run python3 train.py --lr 0.1
   switchyard run -d --max-devices 2 --batch-size 64 torchrun train.py`,
 		Args: cobra.MinimumNArgs(1),
@@ -54,17 +52,17 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, os.Interrupt, unix.SIGTERM)
 			defer signal.Stop(signals)
-			b, err := connectOrStart(cmd.Context(), a)
+			y, done, err := connectOrStart(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
-			defer b.Close()
-			if err := f.travel(cmd.Context(), a, b, cmd.Flags(), &spec); err != nil {
+			defer done()
+			if err := f.travel(cmd.Context(), a, y, cmd.Flags(), &spec); err != nil {
 				return err
 			}
-			result, err := Submit(cmd.Context(), b, spec, id)
+			result, err := Submit(cmd.Context(), y, spec, id)
 			if cmd.Context().Err() != nil {
-				return interrupted(context.WithoutCancel(cmd.Context()), a, b, id, signals)
+				return interrupted(context.WithoutCancel(cmd.Context()), a, y, id, signals)
 			}
 			if err != nil {
 				return err
@@ -73,7 +71,7 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 				return printSubmission(a, result, time.Now())
 			}
 			fmt.Fprintf(a.Stderr, "job %s\n", id)
-			return follow(cmd.Context(), a, b, id, signals)
+			return follow(cmd.Context(), a, y, id, signals)
 		},
 	}
 	f.declare(cmd.Flags())
@@ -83,17 +81,17 @@ Exit codes: that of the command; 100 if the job failed otherwise, 103 if it was 
 }
 
 // follow shows the output of a job until it ends, and returns how it ended.
-func follow(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID, signals <-chan os.Signal) error {
-	with, done := withProgress(ctx, a, b, id)
-	err := Logs(ctx, with, b, string(id), LogOptions{follow: true, raw: a.Output != "json", Tail: -1})
+func follow(ctx context.Context, a *console.Console, y console.Yard, id train.JobID, signals <-chan os.Signal) error {
+	with, done := withProgress(ctx, a, y, id)
+	err := Logs(ctx, with, y, string(id), LogOptions{follow: true, raw: a.Output != "json", Tail: -1})
 	done()
 	if ctx.Err() != nil {
-		return interrupted(context.WithoutCancel(ctx), a, b, id, signals)
+		return interrupted(context.WithoutCancel(ctx), a, y, id, signals)
 	}
 	if err != nil {
 		return err
 	}
-	job, _, err := console.GetIfThere(ctx, b, contract.Jobs, string(id))
+	job, err := y.Find(ctx, string(id), exit.Failed)
 	if err != nil {
 		return err
 	}
@@ -121,7 +119,7 @@ const (
 
 // interrupted decides what becomes of the job. After Ctrl-C at a terminal it asks the person; otherwise the job ends
 // with its command.
-func interrupted(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID, signals <-chan os.Signal) error {
+func interrupted(ctx context.Context, a *console.Console, y console.Yard, id train.JobID, signals <-chan os.Signal) error {
 	code := interruptedCode
 	if <-signals == unix.SIGTERM {
 		code = terminatedCode
@@ -138,7 +136,7 @@ func interrupted(ctx context.Context, a *console.Console, b *bus.Bus, id train.J
 	}
 	messages := *a
 	messages.Stdout = a.Stderr // the output is the job's
-	err := Cancel(ctx, &messages, b, []string{string(id)}, CancelOptions{reason: "its command was interrupted", Timeout: CancelTimeout})
+	err := Cancel(ctx, &messages, y, []string{string(id)}, CancelOptions{reason: "its command was interrupted", Timeout: CancelTimeout})
 	if err != nil {
 		return err
 	}

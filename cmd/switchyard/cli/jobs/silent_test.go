@@ -18,7 +18,7 @@ func TestASilentJobSaysSo(t *testing.T) {
 	clitest.Put(t, s.Bus, contract.Attempts, "hung-1", train.Attempt{Job: "hung-1", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning})
 	report := train.AttemptReport{Job: "hung-1", Attempt: 1, Spoke: true, Steps: train.Steps{Total: 70, Seconds: 0.1, At: time.Now().Add(-2 * time.Minute)}}
 	clitest.Put(t, s.Bus, contract.Reports, contract.ReportKey("hung-1", 1), report)
-	if err := Ps(t.Context(), s.Console, s.Reader(time.Now()), PsOptions{AllUsers: true}, time.Now()); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(time.Now()), PsOptions{AllUsers: true}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := s.Printed(); !strings.Contains(out, train.CodeSilent) {
@@ -29,7 +29,7 @@ func TestASilentJobSaysSo(t *testing.T) {
 	}
 	report.Steps.At = time.Now()
 	clitest.Put(t, s.Bus, contract.Reports, contract.ReportKey("hung-1", 1), report)
-	if err := Ps(t.Context(), s.Console, s.Reader(time.Now()), PsOptions{AllUsers: true}, time.Now()); err != nil {
+	if err := Ps(t.Context(), s.Console, s.Yard(time.Now()), PsOptions{AllUsers: true}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := s.Printed(); strings.Contains(out, train.CodeSilent) {

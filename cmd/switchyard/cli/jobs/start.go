@@ -17,7 +17,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
@@ -27,31 +26,34 @@ const startPatience = time.Minute
 
 // connectOrStart connects to the scheduler. If none answers, and nobody has said where it is, it starts one, whose jobs
 // may use the folder of the caller.
-func connectOrStart(ctx context.Context, a *console.Console) (*bus.Bus, error) {
+func connectOrStart(ctx context.Context, a *console.Console) (y console.Yard, done func(), err error) {
 	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || a.Answers(ctx) {
-		return a.Connect(ctx)
+		return a.Yard(ctx)
 	}
 	dir := installation.DataDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data folder: %w", err)
+		return nil, nil, fmt.Errorf("make the data folder: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	unlock, err := awaitLock(ctx, filepath.Join(dir, "run.lock"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unlock()
 	if a.Answers(ctx) { // another command has started it meanwhile
-		return a.Connect(ctx)
+		return a.Yard(ctx)
 	}
 	path := filepath.Join(dir, "up.log")
 	pid, err := startUp(dir, path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	fmt.Fprintf(a.Stderr, "no scheduler answers: started `switchyard up` as process %d; its messages are in %s\n", pid, path)
-	return awaitUp(ctx, a, pid, path)
+	if err := awaitUp(ctx, a, pid, path); err != nil {
+		return nil, nil, err
+	}
+	return a.Yard(ctx)
 }
 
 // awaitLock waits until no other command is starting a scheduler, and returns what lets the next one do it.
@@ -94,12 +96,12 @@ func startUp(dir, path string) (pid int, err error) {
 
 // awaitUp waits until all services of a server have started: of the process pid, or, if that one has ended because the
 // user's own `switchyard up` was faster, of that.
-func awaitUp(ctx context.Context, a *console.Console, pid int, log string) (*bus.Bus, error) {
+func awaitUp(ctx context.Context, a *console.Console, pid int, log string) error {
 	other := false
 	for range tick.Every(ctx, 50*time.Millisecond) {
 		c, err := installation.ReadContext(a.ContextPath())
 		if err == nil && (c.PID == pid || other && c.DataDir == filepath.Dir(log)) && ready(ctx, c) {
-			return a.Connect(ctx)
+			return nil
 		}
 		var status unix.WaitStatus
 		if done, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); other || err != nil || done != pid {
@@ -110,13 +112,13 @@ func awaitUp(ctx context.Context, a *console.Console, pid int, log string) (*bus
 			if err == nil {
 				unlock()
 			}
-			return nil, exit.Errorf(exit.Unreachable, "read "+log, "switchyard up ended with exit code %d: %s", status.ExitStatus(), lastLine(log))
+			return exit.Errorf(exit.Unreachable, "read "+log, "switchyard up ended with exit code %d: %s", status.ExitStatus(), lastLine(log))
 		}
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return nil, exit.Errorf(interruptedCode, "", "interrupted before the job was submitted; `switchyard down` stops the scheduler")
+		return exit.Errorf(interruptedCode, "", "interrupted before the job was submitted; `switchyard down` stops the scheduler")
 	}
-	return nil, exit.Errorf(exit.Unreachable, "read "+log+", and try again", "switchyard up (process %d) did not answer within %s", pid, startPatience)
+	return exit.Errorf(exit.Unreachable, "read "+log+", and try again", "switchyard up (process %d) did not answer within %s", pid, startPatience)
 }
 
 // ready reports whether all services of a `switchyard up` have started.

@@ -2,6 +2,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
@@ -18,11 +19,9 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // Commands returns the commands about jobs.
@@ -56,15 +55,15 @@ the command; without a file it runs as ` + "`switchyard run`" + ` would run it. 
 			if f.printEvent {
 				return printEvent(a, spec, id)
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {
 					return err
 				}
-				result, err := Submit(ctx, b, spec, id)
+				result, err := Submit(ctx, y, spec, id)
 				if err != nil {
 					return err
 				}
-				if result.Predicted, err = firstPrediction(ctx, b, id); err != nil {
+				if result.Predicted, err = firstPrediction(ctx, y, id); err != nil {
 					return err
 				}
 				return printSubmission(a, result, time.Now())
@@ -200,43 +199,39 @@ type SubmitResult struct {
 	Predicted train.Predicted `json:"predicted,omitzero"`
 }
 
+const (
+	// admissionPatience bounds the wait for the answer of admission, planPatience that for the first plan.
+	admissionPatience = 10 * time.Second
+	planPatience      = time.Second
+)
+
 // Submit publishes a submission and waits for the answer of admission.
-func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
+func Submit(ctx context.Context, y console.Yard, spec train.Spec, id train.JobID) (SubmitResult, error) {
 	result := SubmitResult{ID: id}
-	if err := findAwaited(ctx, b, &spec); err != nil {
+	if err := findAwaited(ctx, y, &spec); err != nil {
 		return result, err
 	}
-	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
-	repeat, err := PublishSubmission(ctx, b, event.StreamJobs, fact)
+	var err error
+	result.Repeat, err = y.Publish(ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
 	if err != nil {
 		return result, err
 	}
-	result.Repeat = repeat
-	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	jobs, err := bus.OpenKV(wait, b, contract.Jobs)
+	j, err := awaitJob(ctx, y, id, admissionPatience, func(j train.Job) bool { return j.State != train.StateSubmitted })
+	if errors.Is(err, errNotSeen) {
+		err = exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+	}
 	if err != nil {
 		return result, err
 	}
-	for range tick.Every(wait, 20*time.Millisecond) {
-		e, err := jobs.Get(wait, string(id))
-		if err == nil && e.Value.State != train.StateSubmitted {
-			j := e.Value
-			result.State, result.Reasons, result.Message = j.State, j.Blockers, j.Message
-			return result, refusal(j)
-		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) && wait.Err() == nil {
-			return result, err
-		}
-	}
-	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+	result.State, result.Reasons, result.Message = j.State, j.Blockers, j.Message
+	return result, refusal(j)
 }
 
 // findAwaited replaces what a person called the jobs to wait for by their ids.
-func findAwaited(ctx context.Context, b *bus.Bus, spec *train.Spec) error {
+func findAwaited(ctx context.Context, y console.Yard, spec *train.Spec) error {
 	found := &train.AfterSpec{}
 	for _, d := range spec.Dependencies() {
-		job, err := console.FindJob(ctx, b, string(d.Job), exit.Usage)
+		job, err := y.Find(ctx, string(d.Job), exit.Usage)
 		if err != nil {
 			return fmt.Errorf("after: %w", err)
 		}
@@ -248,30 +243,18 @@ func findAwaited(ctx context.Context, b *bus.Bus, spec *train.Spec) error {
 	return nil
 }
 
-// firstPrediction waits a moment for a plan that knows the job.
-func firstPrediction(ctx context.Context, b *bus.Bus, id train.JobID) (train.Predicted, error) {
-	moment, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	for range tick.Every(moment, 50*time.Millisecond) {
-		plan, err := console.LastPlan(ctx, b)
-		if err != nil {
-			return train.Predicted{}, err
-		}
-		if p := plan.Predicted(id); p != (train.Predicted{}) {
-			return p, nil
-		}
+// firstPrediction returns what the first plan that knows the job predicts, if there is one within a moment.
+func firstPrediction(ctx context.Context, y console.Yard, id train.JobID) (train.Predicted, error) {
+	var standing view.Standing
+	var unread error
+	_, err := awaitJob(ctx, y, id, planPatience, func(j train.Job) bool {
+		standing, unread = y.Standing(ctx, id)
+		return unread != nil || standing.Plan != nil || j.State != train.StateQueued || j.Reason != train.ReasonAdmitted
+	})
+	if err = cmp.Or(err, unread); errors.Is(err, errNotSeen) || standing.Plan == nil {
+		return train.Predicted{}, nil
 	}
-	return train.Predicted{}, nil
-}
-
-// PublishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition,
-// a different one a conflict.
-func PublishSubmission(ctx context.Context, b *bus.Bus, stream string, fact event.Fact) (repeat bool, err error) {
-	repeat, err = b.PublishOnce(ctx, stream, fact)
-	if errors.Is(err, bus.ErrConflict) {
-		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
-	}
-	return repeat, err
+	return standing.Plan.Predicted, err
 }
 
 func refusal(j train.Job) error {

@@ -14,8 +14,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -24,11 +22,11 @@ import (
 
 // travel uploads the folder of a job, if the flags ask for it or the job will run on another machine, which then has
 // other programs too.
-func (f *submitFlags) travel(ctx context.Context, a *console.Console, b *bus.Bus, fs *pflag.FlagSet, spec *train.Spec) error {
+func (f *submitFlags) travel(ctx context.Context, a *console.Console, y console.Yard, fs *pflag.FlagSet, spec *train.Spec) error {
 	if fs.Changed("upload") && !f.upload || spec.Upload != "" {
 		return nil
 	}
-	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+	nodes, err := y.Nodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,7 +44,7 @@ func (f *submitFlags) travel(ctx context.Context, a *console.Console, b *bus.Bus
 	case !f.upload && (!away || !here):
 		return nil
 	}
-	if spec.Upload, err = uploadFolder(ctx, a, b, dir); err != nil {
+	if spec.Upload, err = uploadFolder(ctx, a, dir); err != nil {
 		return err
 	}
 	if away && !f.upload {
@@ -57,9 +55,9 @@ func (f *submitFlags) travel(ctx context.Context, a *console.Console, b *bus.Bus
 }
 
 // elsewhere reports whether no node is the machine of this process.
-func elsewhere(nodes []train.Node, boot string) bool {
-	machines := slices.DeleteFunc(slices.Clone(nodes), func(n train.Node) bool { return n.Backend != train.BackendLocal })
-	return len(machines) > 0 && !slices.ContainsFunc(machines, func(n train.Node) bool { return n.BootID == boot })
+func elsewhere(nodes []*train.Node, boot string) bool {
+	machines := slices.DeleteFunc(slices.Clone(nodes), func(n *train.Node) bool { return n.Backend != train.BackendLocal })
+	return len(machines) > 0 && !slices.ContainsFunc(machines, func(n *train.Node) bool { return n.BootID == boot })
 }
 
 // folderOf returns the folder that a job brings along, and where in its copy the job starts.
@@ -83,7 +81,7 @@ func leavePrograms(spec *train.Spec) {
 }
 
 // uploadFolder puts a folder on the bus, unless the bus has it, and returns its hash.
-func uploadFolder(ctx context.Context, a *console.Console, b *bus.Bus, dir string) (hash string, err error) {
+func uploadFolder(ctx context.Context, a *console.Console, dir string) (hash string, err error) {
 	archive, err := os.CreateTemp("", "switchyard-upload-*")
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", dir, err)
@@ -99,6 +97,11 @@ func uploadFolder(ctx context.Context, a *console.Console, b *bus.Bus, dir strin
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", dir, err)
 	}
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer b.Close()
 	stored, err := b.PutUpload(ctx, hash, archive)
 	if err != nil {
 		return "", err

@@ -17,12 +17,12 @@ import (
 )
 
 func TestAJobTravelsIfNoNodeIsThisMachine(t *testing.T) {
-	here, there, pods := train.Node{BootID: "a"}, train.Node{BootID: "b"}, train.Node{BootID: "c", Backend: train.BackendKubernetes}
+	here, there, pods := &train.Node{BootID: "a"}, &train.Node{BootID: "b"}, &train.Node{BootID: "c", Backend: train.BackendKubernetes}
 	for _, tc := range []struct {
-		nodes []train.Node
+		nodes []*train.Node
 		want  bool
 	}{
-		{nil, false}, {[]train.Node{here}, false}, {[]train.Node{there, here}, false}, {[]train.Node{there}, true}, {[]train.Node{pods}, false}, {[]train.Node{pods, there}, true},
+		{nil, false}, {[]*train.Node{here}, false}, {[]*train.Node{there, here}, false}, {[]*train.Node{there}, true}, {[]*train.Node{pods}, false}, {[]*train.Node{pods, there}, true},
 	} {
 		if got := elsewhere(tc.nodes, "a"); got != tc.want {
 			t.Errorf("%+v: %v", tc.nodes, got)
@@ -58,7 +58,7 @@ func TestWhenAFolderIsUploaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec := train.Spec{WorkDir: tc.folder}
-		if err := f.travel(t.Context(), s.Console, s.Bus, fs, &spec); err != nil {
+		if err := f.travel(t.Context(), s.Console, s.Yard(clitest.Noon), fs, &spec); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 		if tc.uploaded != train.IsUpload(spec.Upload) || tc.uploaded != (spec.WorkDir == "") {

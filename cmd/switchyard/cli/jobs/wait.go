@@ -10,8 +10,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -29,7 +27,7 @@ apply, it is the first of 102, 100, 101, 103.`,
 			if timeout < 0 {
 				return exit.Usagef("--timeout %s: want 0s (no bound) or more", timeout)
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return wait(ctx, a, b, refs, timeout) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return wait(ctx, a, y, refs, timeout) })
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long, e.g. 90m (0: never)")
@@ -46,12 +44,12 @@ type waitRow struct {
 	ExitCode   *int        `json:"exit_code,omitempty"`
 }
 
-func wait(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, timeout time.Duration) error {
-	jobs, err := console.FindJobs(ctx, b, refs, exit.UnknownJob)
+func wait(ctx context.Context, a *console.Console, y console.Yard, refs []string, timeout time.Duration) error {
+	jobs, err := console.FindJobs(ctx, y, refs, exit.UnknownJob)
 	if err != nil {
 		return err
 	}
-	last, err := watchToEnd(ctx, b, jobs, timeout, func(j train.Job) {
+	last, err := watchToEnd(ctx, y, jobs, timeout, func(j train.Job) {
 		if a.Output != "json" {
 			fmt.Fprintln(a.Stdout, endLine(j))
 		}
@@ -108,14 +106,8 @@ func waitVerdict(jobs []train.Job) error {
 
 // watchToEnd follows jobs until all have ended, the timeout passes (0: never) or ctx ends. It returns the last state
 // of each job, in the given order, and calls ended once for each job that ends.
-func watchToEnd(ctx context.Context, b *bus.Bus, jobs []train.Job, timeout time.Duration, ended func(train.Job)) ([]train.Job, error) {
-	kv, err := console.OpenBucket(ctx, b, contract.Jobs)
-	if err != nil {
-		return nil, err
-	}
-	last, place, open := make([]train.Job, len(jobs)), map[string]int{}, 0
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+func watchToEnd(ctx context.Context, y console.Yard, jobs []train.Job, timeout time.Duration, ended func(train.Job)) ([]train.Job, error) {
+	last, place, open := make([]train.Job, len(jobs)), map[train.JobID]int{}, len(jobs)
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -129,22 +121,20 @@ func watchToEnd(ctx context.Context, b *bus.Bus, jobs []train.Job, timeout time.
 			ended(j)
 			open--
 		}
-		if open == 0 {
-			stop()
-		}
 	}
-	open = len(jobs)
+	var waiting []train.JobID
 	for i, j := range jobs {
-		place[string(j.ID)] = i
-		note(i, j)
+		place[j.ID] = i
+		if note(i, j); !j.State.Terminal() {
+			waiting = append(waiting, j.ID)
+		}
 	}
 	if open == 0 {
 		return last, nil
 	}
-	err = kv.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
-		if i, asked := place[e.Key]; asked && !deleted {
-			note(i, e.Value)
-		}
-	}, nil)
+	err := y.Follow(ctx, waiting, func(j train.Job) bool {
+		note(place[j.ID], j)
+		return open > 0
+	})
 	return last, err
 }

@@ -73,10 +73,22 @@ func TestWait(t *testing.T) {
 
 // The end of a job is seen when it comes, and what comes after it changes nothing.
 func TestWaitSeesTheEnd(t *testing.T) {
-	s := clitest.New(t, Commands()...)
-	s.Fill(t)
+	t.Run("on the bus", func(t *testing.T) {
+		s := clitest.New(t)
+		s.Fill(t)
+		seesTheEnd(t, s, s.Yard(clitest.Noon))
+	})
+	t.Run("on the socket", func(t *testing.T) {
+		s := clitest.New(t)
+		s.Fill(t)
+		seesTheEnd(t, s, serveWeb(t, s))
+	})
+}
+
+func seesTheEnd(t *testing.T, s *clitest.Terminal, y console.Yard) {
+	t.Helper()
 	var told []train.State
-	jobs, err := watchToEnd(t.Context(), s.Bus, []train.Job{clitest.Resnet(), clitest.Bert(), clitest.Mnist()}, 0, func(j train.Job) {
+	jobs, err := watchToEnd(t.Context(), y, []train.Job{clitest.Resnet(), clitest.Bert(), clitest.Mnist()}, 0, func(j train.Job) {
 		told = append(told, j.State)
 		switch j.ID { // one end brings the next
 		case "mnist-77de":

@@ -11,10 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -97,7 +94,7 @@ Exit codes: 0 the request is followed, 1 a job is unknown or refuses it, or nobo
 				return exit.Usagef("--timeout %s: want more than 0s", timeout)
 			}
 			wish.By = console.CurrentUser()
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return v.ask(ctx, a, b, refs, wish, wait, timeout) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return v.ask(ctx, a, y, refs, wish, wait, timeout) })
 		},
 	}
 	cmd.Flags().StringVar(&wish.Reason, "reason", "", "reason, shown with the job")
@@ -110,38 +107,30 @@ Exit codes: 0 the request is followed, 1 a job is unknown or refuses it, or nobo
 }
 
 // ask checks all jobs, then publishes what is wanted of each and waits until the register shows it.
-func (v verb) ask(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, wish event.Wanted, wait bool, timeout time.Duration) error {
-	jobs, err := console.FindJobs(ctx, b, refs, exit.Failed)
-	if err != nil {
-		return err
-	}
-	experiments, err := console.ListBucket(ctx, b, contract.Experiments)
+func (v verb) ask(ctx context.Context, a *console.Console, y console.Yard, refs []string, wish event.Wanted, wait bool, timeout time.Duration) error {
+	jobs, err := console.FindJobs(ctx, y, refs, exit.Failed)
 	if err != nil {
 		return err
 	}
 	for _, j := range jobs {
-		if err := v.check(ctx, b, j, experiments, wish.Force); err != nil {
+		if err := v.check(ctx, y, j, wish.Force); err != nil {
 			return err
 		}
-	}
-	kv, err := console.OpenBucket(ctx, b, contract.Jobs)
-	if err != nil {
-		return err
 	}
 	rows := make([]wantRow, len(jobs))
 	for i, before := range jobs {
 		key := fmt.Sprintf("wanted/%d", time.Now().UnixNano())
-		if err := StoreRequest(ctx, b, event.JobFact(before.ID, event.FactWanted, key, wish)); err != nil {
+		if _, err := y.Publish(ctx, event.JobFact(before.ID, event.FactWanted, key, wish)); err != nil {
 			return err
 		}
-		j, err := awaitJob(ctx, kv, before.ID, 10*time.Second, func(j train.Job) bool {
+		j, err := awaitJob(ctx, y, before.ID, 10*time.Second, func(j train.Job) bool {
 			return j.State.Terminal() != before.State.Terminal() || follows(before, j, wish)
 		})
 		if err != nil {
 			return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the admission service running?", "job %s: %v", before.ID, err)
 		}
 		if wait {
-			j, err = awaitJob(ctx, kv, before.ID, timeout, func(j train.Job) bool { return !j.State.Active() })
+			j, err = awaitJob(ctx, y, before.ID, timeout, func(j train.Job) bool { return !j.State.Active() })
 			if err != nil {
 				return exit.Errorf(exit.Failed, "the request is stored and will be followed", "job %s has not left after %s: still %s", before.ID, timeout, j.State)
 			}
@@ -170,27 +159,19 @@ type wantRow struct {
 }
 
 // check returns why a job refuses the verb.
-func (v verb) check(ctx context.Context, b *bus.Bus, j train.Job, experiments []contract.ExperimentRecord, force bool) error {
+func (v verb) check(ctx context.Context, y console.Yard, j train.Job, force bool) error {
 	if why := v.refuses(j); why != "" {
 		return exit.Errorf(exit.Failed, "", "job %s %s", j.ID, why)
 	}
-	for _, e := range experiments {
-		for i := range e.Trials {
-			if t := &e.Trials[i]; t.Job == j.ID && !t.Foreign {
-				return exit.Errorf(exit.Failed, "`switchyard tune stop "+e.ID+"` ends the experiment", "job %s is a trial: experiment %s decides when it runs", j.ID, e.ID)
-			}
-		}
+	d, err := y.Job(ctx, string(j.ID), exit.Failed)
+	if err != nil {
+		return err
 	}
-	if !v.leaves || force || !j.State.Active() {
+	if d.Experiment != "" {
+		return exit.Errorf(exit.Failed, "`switchyard tune stop "+d.Experiment+"` ends the experiment", "job %s is a trial: experiment %s decides when it runs", j.ID, d.Experiment)
+	}
+	if !v.leaves || force || !j.State.Active() || d.Attempt == nil || !d.Attempt.Live() || d.Report != nil && d.Report.Askable() {
 		return nil
-	}
-	attempt, found, err := console.GetIfThere(ctx, b, contract.Attempts, string(j.ID))
-	if err != nil || !found || !attempt.Live() {
-		return err
-	}
-	report, _, err := console.GetIfThere(ctx, b, contract.Reports, contract.ReportKey(j.ID, attempt.Number))
-	if err != nil || report.Askable() {
-		return err
 	}
 	return exit.Errorf(exit.Failed, "--force ends its processes; `switchyard hold "+string(j.ID)+"` only keeps it from starting again",
 		"job %s cannot be asked to leave: it has not called the job API, and gets no signal", j.ID)
@@ -198,22 +179,18 @@ func (v verb) check(ctx context.Context, b *bus.Bus, j train.Job, experiments []
 
 var errNotSeen = errors.New("the register does not show it")
 
-// awaitJob polls the record of a job until a condition holds. It also returns the last record that it has read.
-func awaitJob(ctx context.Context, kv *bus.KV[train.Job], id train.JobID, timeout time.Duration, holds func(train.Job) bool) (train.Job, error) {
+// awaitJob follows the record of a job until a condition holds. It also returns the last record that it has seen.
+func awaitJob(ctx context.Context, y console.Yard, id train.JobID, timeout time.Duration, holds func(train.Job) bool) (train.Job, error) {
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last train.Job
-	for range tick.Every(wait, 20*time.Millisecond) {
-		e, err := kv.Get(wait, string(id))
-		if err != nil {
-			continue
-		}
-		if last = e.Value; holds(last) {
-			return last, nil
-		}
+	seen := false
+	err := y.Follow(wait, []train.JobID{id}, func(j train.Job) bool {
+		last, seen = j, holds(j)
+		return !seen
+	})
+	if !seen && err == nil {
+		err = cmp.Or(ctx.Err(), errNotSeen)
 	}
-	if ctx.Err() != nil {
-		return last, ctx.Err()
-	}
-	return last, errNotSeen
+	return last, err
 }

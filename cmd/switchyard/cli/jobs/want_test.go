@@ -54,14 +54,17 @@ func TestWhatPeopleWant(t *testing.T) {
 	silent.ID, silent.Spec.Name = "silent-1", "silent"
 	clitest.PutJob(t, s.Bus, silent)
 	clitest.Put(t, s.Bus, contract.Attempts, "silent-1", train.Attempt{Job: "silent-1", Number: 2, Node: "gpu1", Phase: train.PhaseRunning})
-	clitest.Put(t, s.Bus, contract.Experiments, "search", contract.ExperimentRecord{ID: "search", Trials: []contract.Trial{{Job: "bert-91bc"}}})
+	trial := clitest.Bert() // the id of a trial's job names its experiment
+	trial.ID, trial.Spec.Name = contract.TrialJob("search", 0), "trial"
+	clitest.PutJob(t, s.Bus, trial)
+	clitest.Put(t, s.Bus, contract.Experiments, "search", contract.ExperimentRecord{ID: "search", Trials: []contract.Trial{{Job: trial.ID}}})
 	fold(t, s.Bus)
 	for _, c := range []struct {
 		command string
 		code    int
 		says    string
 	}{
-		{"pause bert", exit.Failed, "is a trial: experiment search decides when it runs"},
+		{"pause trial", exit.Failed, "is a trial: experiment search decides when it runs"},
 		{"pause mnist", exit.Failed, "job mnist-77de has ended: succeeded"},
 		{"resume mnist", exit.Failed, "job mnist-77de has ended: succeeded"},
 		{"resume resnet", exit.Failed, "is neither held nor paused: running"},

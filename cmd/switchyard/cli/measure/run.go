@@ -74,7 +74,7 @@ func runScale(ctx context.Context, a *console.Console, b *bus.Bus, spec train.Sp
 			})
 		})
 	}
-	if _, err := jobs.Submit(ctx, b, spec, id); err != nil {
+	if _, err := jobs.Submit(ctx, console.OnBus(b, time.Now), spec, id); err != nil {
 		var coded *exit.Error
 		if ctx.Err() != nil || !errors.As(err, &coded) || coded.Code == exit.Unreachable {
 			giveUp(ctx, a, b, id) // it may be stored, and would be taken up later
@@ -124,7 +124,7 @@ func followRun(ctx context.Context, a *console.Console, c *progress.Run, facts <
 // giveUp cancels a run.
 func giveUp(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID) {
 	request := event.JobFact(id, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: "the measurement was interrupted"})
-	if err := jobs.StoreRequest(context.WithoutCancel(ctx), b, request); err != nil {
+	if _, err := console.OnBus(b, time.Now).Publish(context.WithoutCancel(ctx), request); err != nil {
 		a.Say("cancel job %s: %v", id, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,7 @@ is passed on. Fetch the files of jobs on other machines first (switchyard get).`
 }
 
 func tensorboard(ctx context.Context, a *console.Console, b *bus.Bus, refs, flags []string) error {
-	jobs, err := console.FindJobs(ctx, b, refs, exit.Failed)
+	jobs, err := console.FindJobs(ctx, console.OnBus(b, time.Now), refs, exit.Failed)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
@@ -212,7 +211,7 @@ func runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experi
 	if err != nil {
 		return modeRun{}, err
 	}
-	if _, err := jobs.PublishSubmission(ctx, b, event.StreamTune, fact); err != nil {
+	if _, err := console.OnBus(b, time.Now).Publish(ctx, fact); err != nil {
 		return modeRun{}, err
 	}
 	r, err := pollExperiment(ctx, b, id, func(r conduct.Record) bool { return r.Settled() })

@@ -130,7 +130,7 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 		return a.PrintJSON(map[string]any{"subject": fact.Subject.String(), "body": fact.Body})
 	}
 	return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-		repeat, err := jobs.PublishSubmission(ctx, b, event.StreamTune, fact)
+		repeat, err := console.OnBus(b, time.Now).Publish(ctx, fact)
 		if err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func tuneStopCommand(a *console.Console) *cobra.Command {
 			return withExperiment(a, cmd, args[0], func(ctx context.Context, b *bus.Bus, r conduct.Record) (err error) {
 				if !r.Over() {
 					body := event.ExperimentStopRequested{By: console.CurrentUser(), Reason: reason}
-					if err := jobs.StoreRequest(ctx, b, event.TuneFact(r.ID, event.FactStopRequested, "stop", body)); err != nil {
+					if _, err := console.OnBus(b, time.Now).Publish(ctx, event.TuneFact(r.ID, event.FactStopRequested, "stop", body)); err != nil {
 						return err
 					}
 					if r, err = awaitExperiment(ctx, b, r.ID); err != nil {

@@ -29,7 +29,7 @@ import (
 )
 
 // serveWeb runs the service web at Noon, and returns when it answers.
-func serveWeb(t *testing.T, s *clitest.Terminal) console.Reader {
+func serveWeb(t *testing.T, s *clitest.Terminal) console.Yard {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	common := run.Common{NATS: s.Nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: t.TempDir(), Node: "n"}
@@ -40,17 +40,17 @@ func serveWeb(t *testing.T, s *clitest.Terminal) console.Reader {
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
-	r := console.OnSocket(filepath.Join(common.DataDir, api.SocketName))
+	y := console.OnSocket(filepath.Join(common.DataDir, api.SocketName))
 	for range tick.Every(ctx, 20*time.Millisecond) {
-		if _, err := r.Jobs(ctx, view.Query{}); err == nil {
-			return r
+		if _, err := y.Jobs(ctx, view.Query{}); err == nil {
+			return y
 		}
 	}
 	t.Fatal("the service does not answer")
 	return nil
 }
 
-func TestEitherReaderSaysTheSame(t *testing.T) {
+func TestEitherYardSaysTheSame(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	labelled := clitest.Bert()
@@ -60,8 +60,8 @@ func TestEitherReaderSaysTheSame(t *testing.T) {
 	for _, o := range []PsOptions{{}, {AllUsers: true}, {AllUsers: true, Newest: 2}, {AllUsers: true, selector: selector{states: []string{"running", "failed"}}}, {selector: selector{states: []string{"queued"}}}, {selector: selector{user: "bob", name: "be*", project: "nlp", labels: []string{"phase=warmup", "lr=3"}}}} {
 		for _, s.Output = range []string{"table", "json"} {
 			var said []string
-			for _, r := range []console.Reader{s.Reader(clitest.Noon), onSocket} {
-				if err := Ps(t.Context(), s.Console, r, o, clitest.Noon); err != nil {
+			for _, y := range []console.Yard{s.Yard(clitest.Noon), onSocket} {
+				if err := Ps(t.Context(), s.Console, y, o, clitest.Noon); err != nil {
 					t.Fatal(err)
 				}
 				out, told := s.Printed()
@@ -74,20 +74,25 @@ func TestEitherReaderSaysTheSame(t *testing.T) {
 	}
 }
 
-func TestEitherReaderKnowsTheSameOfAJob(t *testing.T) {
+func TestEitherYardKnowsTheSameOfAJob(t *testing.T) {
 	s := clitest.New(t)
 	s.Fill(t)
 	clitest.Publish(t, s.Bus, event.OnceFact("unread-1", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "unread", User: "eve"}}))
-	onBus, onSocket := s.Reader(clitest.Noon), serveWeb(t, s)
+	onBus, onSocket := s.Yard(clitest.Noon), serveWeb(t, s)
 	for _, ref := range []string{"resnet-4f2a", "bert", "mni", "vgg-0c", "unread-1", "resnett", "nothing\x1b[31m", "a/b?c", "%2e"} {
 		var said []string
-		for _, r := range []console.Reader{onBus, onSocket} {
-			d, err := r.Job(t.Context(), ref, exit.UnknownJob)
+		for _, y := range []console.Yard{onBus, onSocket} {
+			d, err := y.Job(t.Context(), ref, exit.UnknownJob)
 			text, broken := json.MarshalIndent(d, "", " ")
 			if broken != nil {
 				t.Fatal(broken)
 			}
-			said = append(said, fmt.Sprintf("%s\n%v, exit code %d", text, err, exit.Code(err)))
+			standing, unknown := y.Standing(t.Context(), train.JobID(ref))
+			stands, broken := json.MarshalIndent(standing, "", " ")
+			if broken != nil {
+				t.Fatal(broken)
+			}
+			said = append(said, fmt.Sprintf("%s\n%v, exit code %d\n%s\n%v, exit code %d", text, err, exit.Code(err), stands, unknown, exit.Code(unknown)))
 		}
 		if diff := cmp.Diff(said[0], said[1]); diff != "" {
 			t.Errorf("%q (-bus +service):\n%s", ref, diff)
@@ -125,7 +130,7 @@ func TestTheServiceIsAskedFirst(t *testing.T) {
 			t.Fatalf("exit %d: %s%s", code, out, told)
 		}
 		if strings.Contains(out, "resnet-4f2a") == strings.Contains(out, "known-to-the-service") {
-			t.Fatalf("neither reader: %s%s", out, told)
+			t.Fatalf("neither yard: %s%s", out, told)
 		}
 		return strings.Contains(out, "known-to-the-service")
 	}

@@ -1,0 +1,210 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/jobref"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// onBus reads what it is asked for into an index of its own.
+type onBus struct {
+	bus *bus.Bus
+	now func() time.Time
+}
+
+// OnBus returns the installation of a bus.
+func OnBus(b *bus.Bus, now func() time.Time) Yard { return onBus{b, now} }
+
+func (y onBus) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
+	x := index.New()
+	if err := Load(ctx, y.bus, x.Plans, x.Jobs, x.Accounts, x.Tunings, x.Attempts, x.Reports, x.Experiments); err != nil {
+		return view.Page{}, err
+	}
+	q.Limit, q.After = 0, ""
+	return view.Jobs(x, q, y.now())
+}
+
+func (y onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, error) {
+	job, err := y.Find(ctx, ref, unknown)
+	if err != nil {
+		return view.Detail{}, err
+	}
+	x, id := index.New(), string(job.ID)
+	err = errors.Join(
+		Load(ctx, y.bus, x.Plans, x.Tunings, x.Nodes, x.Met),
+		LoadKeys(ctx, y.bus, x.Attempts, id), LoadKeys(ctx, y.bus, x.Reports, id+".*"), LoadKeys(ctx, y.bus, x.Models, id),
+		LoadKeys(ctx, y.bus, x.Accounts, contract.AccountKey(job.ID)), LoadKeys(ctx, y.bus, x.Courses, contract.EnergyProgressKey(job.ID)),
+	)
+	if experiment, _, is := contract.SplitTrialJob(id); is {
+		err = errors.Join(err, LoadKeys(ctx, y.bus, x.Experiments, experiment))
+	}
+	_, beside := view.Neighbours(x.Plan(), job.ID)
+	for _, a := range beside {
+		err = errors.Join(err, LoadKeys(ctx, y.bus, x.Jobs, string(a.Job)))
+	}
+	if err != nil {
+		return view.Detail{}, err
+	}
+	d := view.Describe(x, job, y.now())
+	err = y.bus.Stored(ctx, event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
+	return d, err
+}
+
+func (y onBus) Find(ctx context.Context, ref string, unknown int) (train.Job, error) {
+	return FindJob(ctx, y.bus, ref, unknown)
+}
+
+func (y onBus) Standing(ctx context.Context, id train.JobID) (view.Standing, error) {
+	job, err := y.Find(ctx, string(id), exit.Failed)
+	if err != nil {
+		return view.Standing{}, err
+	}
+	x := index.New()
+	if err := errors.Join(Load(ctx, y.bus, x.Plans), LoadKeys(ctx, y.bus, x.Attempts, string(id))); err != nil {
+		return view.Standing{}, err
+	}
+	s := view.Stand(x, job)
+	if s.Home == "" && job.Attempt > 0 {
+		started, _, err := LastIfThere[event.Started](ctx, y.bus, event.StreamJobs, event.JobSubject(id, event.FactStarted))
+		if err != nil {
+			return s, err
+		}
+		s.Home = view.HomeOf(started)
+	}
+	return s, nil
+}
+
+func (y onBus) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
+	kv, err := OpenBucket(ctx, y.bus, contract.Jobs)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var keys []string
+	for _, id := range ids {
+		keys = append(keys, string(id))
+	}
+	more := true
+	return kv.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
+		if !more || deleted || !slices.Contains(keys, e.Key) {
+			return
+		}
+		if more = f(e.Value); !more {
+			stop()
+		}
+	}, nil, filters(keys)...)
+}
+
+// filters returns patterns for keys. A long list of subjects costs the server more than messages that nobody needs.
+func filters(keys []string) []string {
+	const most = 50
+	if len(keys) > most {
+		return nil
+	}
+	return keys
+}
+
+func (y onBus) Nodes(ctx context.Context) ([]*train.Node, error) {
+	x := index.New()
+	err := Load(ctx, y.bus, x.Nodes)
+	return view.List(x.Nodes, view.Query{}).Items, err
+}
+
+func (y onBus) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error) {
+	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, y.bus, train.LogSubject(node), train.LogRequest{Job: job, Offset: offset})
+	if err != nil && (errors.Is(err, context.DeadlineExceeded) || y.bus.Ready() != nil) {
+		err = fmt.Errorf("%w: %w", bus.ErrAway, err)
+	}
+	return chunk, err
+}
+
+func (y onBus) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if !fact.Once {
+		return false, y.bus.Publish(ctx, fact)
+	}
+	kind, _ := event.Find(fact.Subject)
+	repeat, err = y.bus.PublishOnce(ctx, kind.Stream, fact)
+	if errors.Is(err, bus.ErrConflict) {
+		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
+	}
+	return repeat, err
+}
+
+// publishTimeout bounds the wait for the bus to store a fact.
+const publishTimeout = 10 * time.Second
+
+// Load reads parts of an index. What cannot be decoded is left out, as the service web does.
+func Load(ctx context.Context, b *bus.Bus, sources ...index.Source) error {
+	for _, s := range sources {
+		if s.Bucket() == string(index.Plan) {
+			last, err := b.Last(ctx, event.StreamPlans, event.PlanSubject())
+			if err != nil && !errors.Is(err, bus.ErrNotFound) {
+				return err
+			}
+			_, _ = s.Put(index.PlanKey, last.Sequence, last.Data)
+			continue
+		}
+		if err := LoadKeys(ctx, b, s, s.Pattern()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LoadKeys reads the keys that match the patterns into a part of an index.
+func LoadKeys(ctx context.Context, b *bus.Bus, s index.Source, patterns ...string) error {
+	entries, err := listEntries(ctx, b, contract.Bucket[json.RawMessage](s.Bucket()), patterns)
+	for _, e := range entries {
+		_, _ = s.Put(e.Key, e.Revision, e.Value)
+	}
+	return err
+}
+
+// FindJob is the Find of a bus.
+func FindJob(ctx context.Context, b *bus.Bus, ref string, unknown int) (train.Job, error) {
+	id, notID := train.ParseJobID(ref)
+	if notID == nil {
+		job, found, err := GetIfThere(ctx, b, contract.Jobs, string(id))
+		if found || err != nil {
+			return job, err
+		}
+	}
+	jobs, err := ListBucket(ctx, b, contract.Jobs)
+	if err != nil {
+		return train.Job{}, err
+	}
+	job, found, err := jobref.Resolve(jobs, ref, CurrentUser())
+	if err != nil {
+		return train.Job{}, exit.Errorf(exit.Failed, "give more of the id", "%v", err)
+	}
+	if found {
+		return job, nil
+	}
+	if notID == nil {
+		body, found, err := LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
+		if err == nil && found {
+			return view.Unread(id, body.Spec), nil
+		}
+	}
+	fix := "`switchyard ps -A` lists the jobs"
+	if near := jobref.NearMiss(jobs, ref); near != "" {
+		fix = fmt.Sprintf("did you mean %s?", render.EscapeText(near))
+	}
+	return train.Job{}, exit.Errorf(unknown, fix, "no job %q", ref)
+}

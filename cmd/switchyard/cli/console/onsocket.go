@@ -1,0 +1,197 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// onSocket asks the service web.
+type onSocket struct{ client *http.Client }
+
+// OnSocket returns the installation whose service web listens on a Unix socket.
+func OnSocket(path string) Yard { return newOnSocket(path) }
+
+func newOnSocket(path string) onSocket {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return installation.DialUnix(ctx, path) }
+	return onSocket{&http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+func (y onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
+	all := view.Page{Jobs: []view.Job{}}
+	for q.Limit = api.MaxLimit; ; q.After = all.Next {
+		var page view.Page
+		if _, err := y.ask(ctx, api.Prefix+"/jobs", api.Encode(q), exit.Failed, &page); err != nil {
+			return all, err
+		}
+		page.Jobs = append(all.Jobs, page.Jobs...)
+		if all = page; all.Next == "" {
+			return all, nil
+		}
+	}
+}
+
+func (y onSocket) Job(ctx context.Context, ref string, unknown int) (d view.Detail, err error) {
+	_, err = y.ask(ctx, jobPath(ref), asUser(), unknown, &d)
+	return d, err
+}
+
+func (y onSocket) Find(ctx context.Context, ref string, unknown int) (train.Job, error) {
+	var s view.Standing
+	_, err := y.ask(ctx, jobPath(ref)+"/standing", asUser(), unknown, &s)
+	return s.Job, err
+}
+
+func (y onSocket) Standing(ctx context.Context, id train.JobID) (s view.Standing, err error) {
+	_, err = y.ask(ctx, jobPath(string(id))+"/standing", nil, exit.Failed, &s)
+	return s, err
+}
+
+func (y onSocket) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	query := url.Values{"id": {strings.Join(words, ",")}}
+	for ctx.Err() == nil {
+		var held view.Held
+		position, err := y.ask(ctx, api.Prefix+"/records", query, exit.Failed, &held)
+		switch {
+		case errors.Is(err, bus.ErrAway): // the service starts again, and then has everything
+			query.Del("since")
+			tick.Pause(ctx, awayPause)
+			continue
+		case ctx.Err() != nil:
+		case err != nil:
+			return err
+		}
+		query.Set("since", position)
+		for _, j := range held.Jobs {
+			if !f(*j) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// awayPause is the time between two questions to a service that is away.
+const awayPause = 200 * time.Millisecond
+
+func (y onSocket) Nodes(ctx context.Context) (nodes []*train.Node, err error) {
+	query := url.Values{}
+	for {
+		var page view.Records[train.Node]
+		if _, err := y.ask(ctx, api.Prefix+"/nodes", query, exit.Failed, &page); err != nil {
+			return nil, err
+		}
+		if nodes = append(nodes, page.Items...); page.Next == "" {
+			return nodes, nil
+		}
+		query.Set("after", page.Next)
+	}
+}
+
+func (y onSocket) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (chunk train.LogChunk, err error) {
+	_, err = y.ask(ctx, api.Prefix+"/nodes/"+url.PathEscape(string(node))+"/log", url.Values{"job": {string(job)}, "offset": {strconv.FormatInt(offset, 10)}}, exit.Failed, &chunk)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = away{err}
+	}
+	return chunk, err
+}
+
+func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
+	body, err := fact.Encode()
+	if err != nil {
+		return false, err
+	}
+	s := fact.Subject
+	path := api.Prefix + "/" + api.Collection(s.Entity) + "/" + url.PathEscape(s.ID) + "/" + s.Fact
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	var accepted api.Accepted
+	_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), exit.Failed, &accepted)
+	return accepted.Repeat, err
+}
+
+func jobPath(ref string) string { return api.Prefix + "/jobs/" + url.PathEscape(ref) }
+
+// asUser is the query of a reference to a job, which means the newest job of this user first.
+func asUser() url.Values { return api.Encode(view.Query{User: CurrentUser()}) }
+
+func (y onSocket) ask(ctx context.Context, path string, query url.Values, unknown int, answer any) (position string, err error) {
+	return y.send(ctx, http.MethodGet, path+"?"+query.Encode(), http.NoBody, unknown, answer)
+}
+
+// send sends a request and reads the answer. What is not found has the exit code unknown.
+func (y onSocket) send(ctx context.Context, method, path string, body io.Reader, unknown int, answer any) (position string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://switchyard"+path, body)
+	if err != nil {
+		return "", fmt.Errorf("ask %s: %w", path, err)
+	}
+	response, err := y.client.Do(request)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return "", away{exit.Errorf(exit.Unreachable, "is `switchyard up` running? Try again", "the service web went away: %v", err)}
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode >= http.StatusBadRequest {
+		return "", refused(path, response, unknown)
+	}
+	err = json.NewDecoder(response.Body).Decode(answer)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return "", away{fmt.Errorf("read the answer to %s: %w", path, err)}
+	}
+	return response.Header.Get(api.PositionHeader), nil
+}
+
+// refused is the error of an answer that is no success.
+func refused(path string, response *http.Response, unknown int) error {
+	var p api.Problem
+	if err := json.NewDecoder(response.Body).Decode(&p); err != nil {
+		return fmt.Errorf("ask %s: %s", path, response.Status)
+	}
+	refusal := func(code int) error {
+		return exit.Errorf(code, render.EscapeText(p.Fix), "%s", render.EscapeText(p.Detail))
+	}
+	switch p.Status {
+	case http.StatusNotFound:
+		return refusal(unknown)
+	case http.StatusServiceUnavailable:
+		return away{refusal(exit.Unreachable)}
+	}
+	return refusal(exit.Failed)
+}
+
+// away makes an error a bus.ErrAway.
+type away struct{ error }
+
+// Is implements errors.Is.
+func (away) Is(target error) bool { return target == bus.ErrAway }
+
+// Unwrap implements errors.Unwrap.
+func (a away) Unwrap() error { return a.error }

@@ -1,0 +1,93 @@
+package console
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// Yard is an installation as commands see it. The service web answers from its index; where it is away, the bus is read.
+//
+// If a job is unknown, the error has the exit code unknown. A stored submission that admission has not read yet counts as
+// a job.
+type Yard interface {
+	// Jobs returns a list of jobs on one page, without regard to the query's Limit and After.
+	Jobs(ctx context.Context, q view.Query) (view.Page, error)
+	// Job returns all that is known about the job that a person means: by an id, the newest job of a name, or the
+	// beginning of an id.
+	Job(ctx context.Context, ref string, unknown int) (view.Detail, error)
+	// Find returns the record of such a job.
+	Find(ctx context.Context, ref string, unknown int) (train.Job, error)
+	// Standing returns where a job stands now.
+	Standing(ctx context.Context, id train.JobID) (view.Standing, error)
+	// Follow calls f with the records of jobs as they are, and whenever one has changed, until f returns false or ctx ends.
+	// It calls f again with a record that has not changed when a plan may know its job for the first time.
+	Follow(ctx context.Context, ids []train.JobID, f func(train.Job) (more bool)) error
+	// Nodes returns the records of the nodes.
+	Nodes(ctx context.Context) ([]*train.Node, error)
+	// Log returns a piece of the output of a job. The error is bus.ErrAway if nobody answers for the node now.
+	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error)
+	// Publish stores a fact that anyone may publish. repeat says that a fact which there is once was stored before.
+	Publish(ctx context.Context, fact event.Fact) (repeat bool, err error)
+}
+
+// WithYard runs f with the service web or, where it is away, with a connection to the bus.
+func (a *Console) WithYard(cmd *cobra.Command, f func(ctx context.Context, y Yard) error) error {
+	y, done, err := a.Yard(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	return f(cmd.Context(), y)
+}
+
+// Yard opens the installation. The caller calls done when it needs it no longer.
+func (a *Console) Yard(ctx context.Context) (y Yard, done func(), err error) {
+	if y, found := a.findWeb(ctx); found {
+		return y, y.client.CloseIdleConnections, nil
+	}
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return OnBus(b, time.Now), b.Close, nil
+}
+
+// findWeb asks the service web of this user's installation which bus it serves.
+func (a *Console) findWeb(ctx context.Context) (onSocket, bool) {
+	place, err := installation.ReadContext(a.ContextPath())
+	if err != nil {
+		return onSocket{}, false
+	}
+	y := newOnSocket(filepath.Join(place.DataDir, api.SocketName))
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var about api.About
+	_, err = y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
+	return y, err == nil && about.Bus == a.URL()
+}
+
+// FindJobs finds all jobs, each once, or fails.
+func FindJobs(ctx context.Context, y Yard, refs []string, unknown int) ([]train.Job, error) {
+	var jobs []train.Job
+	for _, ref := range refs {
+		job, err := y.Find(ctx, ref, unknown)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(jobs, func(j train.Job) bool { return j.ID == job.ID }) {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
+}

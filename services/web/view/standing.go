@@ -1,0 +1,61 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+)
+
+// Standing is where a job stands now.
+type Standing struct {
+	// Job is the record of the job.
+	Job train.Job `json:"job"`
+	// Home is the node whose executor has the output of the job; empty before its first start.
+	Home train.NodeID `json:"home,omitempty"`
+	// Plan is what the newest plan says about the job. It is nil if the plan does not know the job, and once it has ended.
+	Plan *Plan `json:"plan,omitempty"`
+}
+
+// Stand returns where a job stands. Home is unknown once the record of the attempt is deleted.
+func Stand(x *index.Index, job train.Job) Standing {
+	s := Standing{Job: job}
+	if a := x.Attempts.Get(string(job.ID)); a != nil && a.Number > 0 {
+		s.Home = cmp.Or(a.Machine, a.Home())
+	}
+	if !job.State.Terminal() {
+		s.Plan = planOf(x.Plan(), job.ID)
+	}
+	return s
+}
+
+// HomeOf returns the home of a job whose newest start is known.
+func HomeOf(started event.Started) train.NodeID { return cmp.Or(started.Machine, started.Node) }
+
+// Held are records of jobs.
+type Held struct {
+	// Jobs are in no order.
+	Jobs []*train.Job `json:"jobs"`
+}
+
+// Pick returns the records that the ids name; there may be fewer.
+func Pick(x *index.Index, ids []string) Held {
+	held := Held{Jobs: []*train.Job{}}
+	for _, id := range ids {
+		if j := x.Jobs.Get(id); j != nil {
+			held.Jobs = append(held.Jobs, j)
+		}
+	}
+	return held
+}
+
+// Planned returns those of the ids whose jobs the newest plan knows, while their records still say that they wait for a
+// first plan.
+func Planned(x *index.Index, ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		j := x.Jobs.Get(id)
+		return j == nil || j.State != train.StateQueued || j.Reason != train.ReasonAdmitted || planOf(x.Plan(), j.ID) == nil
+	})
+}
