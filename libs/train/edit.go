@@ -150,8 +150,9 @@ func (s Spec) Edited(e Edit) (Spec, error) {
 	for _, name := range e.Unset {
 		key, label, single := strings.Cut(name, ".")
 		if has, is := keys[key].(map[string]any); single && is {
-			delete(has, label)
-			continue
+			if delete(has, label); len(has) > 0 {
+				continue
+			}
 		}
 		for _, gone := range append(longForms(key), key) {
 			delete(keys, gone)

@@ -41,6 +41,13 @@ func (s State) Active() bool {
 // ReasonAdmitted is the reason of a queued job that no plan has said anything about.
 const ReasonAdmitted = "Admitted"
 
+// LiveStates returns the states of jobs that have not ended.
+func LiveStates() []State {
+	return []State{
+		StateSubmitted, StateQueued, StatePreempted, StateRecovering, StateHeld, StatePaused, StateStarting, StateProfiling, StateRunning, StatePreempting,
+	}
+}
+
 // SameState as a Transition's To leaves the state unchanged.
 const SameState State = "*"
 
@@ -59,7 +66,7 @@ func Transitions() []Transition {
 	waiting := slices.Concat([]State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}, withheld)
 	running := []State{StateProfiling, StateRunning, StatePreempting}
 	active := slices.Concat([]State{StateStarting}, running)
-	all := slices.Concat(waiting, active)
+	all := LiveStates()
 	whole := slices.Concat(all, []State{StateSucceeded, StateFailed, StateCancelled, StateRejected})
 	return []Transition{
 		{"submitted", []State{StateNone}, StateSubmitted},

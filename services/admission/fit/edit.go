@@ -35,7 +35,7 @@ func CheckEdit(job train.Job, e train.Edit, who Identity, where Inventory, paths
 	limit := time.Duration(next.TimeLimit)
 	if run := job.RunSecondsAt(who.At); limit > 0 && limit != time.Duration(job.Spec.TimeLimit) && limit.Seconds() <= run {
 		reasons = append(reasons, train.Reason{
-			Code: "OutOfRange", Field: "time_limit", Message: "the job has run for longer than " + limit.String() + " already",
+			Code: "OutOfRange", Field: "time_limit", Message: "the job has run for longer than " + next.TimeLimit.String() + " already",
 			Hint: "`switchyard cancel " + string(job.ID) + "` ends it",
 		})
 	}

@@ -25,7 +25,7 @@ func edited(job *train.Job, f Fact, b *event.EditDecided) (changed bool, err err
 			return false, fmt.Errorf("fold job %s: %w", job.ID, err)
 		}
 		spec = spec.WithDefaults()
-		for _, k := range train.Differences(job.Spec, spec) {
+		for _, k := range train.Differences(job.Spec.WithDefaults(), spec) {
 			e.Keys = append(e.Keys, train.KeyEdit{Key: k.Key, Before: clip(k.Before, maxText/4), After: clip(k.After, maxText/4)})
 		}
 		job.Spec = spec
