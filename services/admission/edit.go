@@ -46,7 +46,13 @@ func (d *handler) verdict(ctx context.Context, job train.Job, edit train.Edit, r
 		reasons = job.Edits[i].Refused
 	} else if len(reasons) == 0 {
 		where, who := d.inventory.snapshot(), d.who
-		var err error
+		experiment, err := d.experimentOf(ctx, job.ID)
+		if err != nil {
+			return edit, nil, err
+		}
+		if experiment != "" {
+			return train.Edit{}, []train.Reason{{Code: "IsTrial", Message: "the job is a trial, and experiment " + experiment + " decides about it"}}, nil
+		}
 		if where.Jobs, err = d.named(ctx, job.ID, job.Spec); err != nil {
 			return edit, nil, err
 		}

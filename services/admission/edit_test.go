@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -107,5 +109,34 @@ func TestWhatRunsKeepsItsDevices(t *testing.T) {
 	b.send("yard.job.a.edit_requested.v1", `{"id":"f","set":{"time_limit":"3h","cores":1}}`)
 	if job, e := b.edited("a", "f"); len(e.Refused) > 0 || job.Spec.TimeLimit.String() != "3h" || job.State != train.StateFailed {
 		t.Errorf("%s %+v", job.State, e)
+	}
+}
+
+// A trial that has ended stays so, whatever anyone publishes: its experiment decides.
+func TestATrialIsItsExperiments(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	experiments, err := bus.OpenKV(b.ctx, b.bus, contract.Experiments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := experiments.Swap(b.ctx, "search", contract.ExperimentRecord{ID: "search", Trials: []contract.Trial{{Job: "search-t0"}, {Job: "search-t1", Foreign: true}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	executor := bustestConnect(t, b, "executor")
+	for _, id := range []train.JobID{"search-t0", "search-t1"} {
+		b.send(fmt.Sprintf("yard.job.%s.submitted.v1", id), b.spec())
+		b.await(id, inState(train.StateQueued))
+		if err := executor.Publish(b.ctx, event.OnceFact(id, event.FactFailed, "end", event.Failed{Attempt: 1})); err != nil {
+			t.Fatal(err)
+		}
+		b.await(id, inState(train.StateFailed))
+		b.send(fmt.Sprintf("yard.job.%s.wanted.v1", id), `{"state":"run"}`)
+	}
+	b.await("search-t1", inState(train.StateQueued)) // another client's job
+	b.send("yard.job.search-t0.edit_requested.v1", `{"id":"x","set":{"priority":1}}`)
+	job, e := b.edited("search-t0", "x")
+	if job.State != train.StateFailed || job.Resumed != 0 || len(e.Refused) != 1 || e.Refused[0].Code != "IsTrial" {
+		t.Errorf("%s, %+v", job.State, e)
 	}
 }

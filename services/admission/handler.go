@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
@@ -18,15 +19,17 @@ import (
 
 // handler handles facts one by one. Only the consumer's goroutine calls handle.
 type handler struct {
-	bus       *bus.Bus
-	jobs      *bus.KV[train.Job]
-	records   records
-	inventory inventory
-	queue     queue
-	who       fit.Identity
-	roots     []string
-	log       *slog.Logger
-	meters    *meters
+	bus  *bus.Bus
+	jobs *bus.KV[train.Job]
+	// experiments says which jobs are trials.
+	experiments *bus.KV[contract.Trials]
+	records     records
+	inventory   inventory
+	queue       queue
+	who         fit.Identity
+	roots       []string
+	log         *slog.Logger
+	meters      *meters
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
@@ -50,6 +53,15 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 		return d.submitted(ctx, id, m)
 	case event.FactEditRequested:
 		return d.edit(ctx, id, m)
+	case event.FactWanted:
+		experiment, err := d.experimentOf(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if experiment != "" {
+			d.log.Warn("a wish is ignored: the job is a trial, and its experiment decides when it runs", "job", id, "experiment", experiment)
+			return nil, nil
+		}
 	}
 	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
 		return nil, err
@@ -311,6 +323,25 @@ func (d *handler) record(ctx context.Context, id train.JobID) (bus.Entry[train.J
 	}
 	d.records.put(e)
 	return e, nil
+}
+
+// experimentOf returns the experiment whose trial a job is, or "".
+func (d *handler) experimentOf(ctx context.Context, id train.JobID) (string, error) {
+	var err error
+	experiment, is := contract.ExperimentOf(id, func(experiment string) *contract.Trials {
+		var e bus.Entry[contract.Trials]
+		if e, err = d.experiments.Get(ctx, experiment); err != nil {
+			return nil
+		}
+		return &e.Value
+	})
+	if err != nil && !errors.Is(err, bus.ErrNotFound) && !errors.Is(err, bus.ErrPoison) {
+		return "", err
+	}
+	if !is {
+		return "", nil
+	}
+	return experiment, nil
 }
 
 func (d *handler) keep(e bus.Entry[train.Job]) {

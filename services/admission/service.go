@@ -51,6 +51,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
+	if err := bus.Open(ctx, b, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments); err != nil {
+		return err
+	}
 	d.inventory.means = fit.Means{Commands: slices.Sorted(maps.Keys(s.config.Notify.Commands)), Mail: s.config.Notify.SMTP != ""}
 	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()

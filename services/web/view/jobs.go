@@ -190,11 +190,11 @@ func newestFirst(x, y *train.Job) int {
 func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, rejected, trials int) {
 	kept = jobs[:0]
 	for _, j := range jobs {
-		experiment, _, ofExperiment := contract.SplitTrialJob(string(j.ID))
+		_, isTrial := contract.ExperimentOf(j.ID, x.Experiments.Get)
 		switch {
 		case q.NoRejected && j.State == train.StateRejected && !slices.Contains(q.States, train.StateRejected):
 			rejected++
-		case q.NoTrials && ofExperiment && x.Experiments.Get(experiment) != nil:
+		case q.NoTrials && isTrial:
 			trials++
 		default:
 			kept = append(kept, j)

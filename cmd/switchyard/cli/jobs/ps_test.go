@@ -42,7 +42,7 @@ func TestPS(t *testing.T) {
 	if stderr != "1 rejected submission not shown (--rejected shows them)\n" {
 		t.Errorf("on stderr: %q", stderr)
 	}
-	clitest.Put(t, s.Bus, contract.Experiments, "digits", contract.ExperimentRecord{ID: "digits"})
+	clitest.Put(t, s.Bus, contract.Experiments, "digits", contract.ExperimentRecord{ID: "digits", Trials: []contract.Trial{{Job: "digits-t1"}}})
 	for _, id := range []train.JobID{"digits-t1", "other-t1"} {
 		clitest.PutJob(t, s.Bus, train.Job{ID: id, State: train.StateSucceeded, SubmittedAt: clitest.Ago(24 * time.Hour)})
 	}

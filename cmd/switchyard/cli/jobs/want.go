@@ -127,7 +127,7 @@ Exit codes: 0 the requests are followed, 1 a job is unknown or refuses it, or no
 }
 
 // ask publishes what is wanted of each job, and waits until the register shows it. Jobs that are named are checked
-// first: if one refuses, nothing is asked of any. Of jobs that are chosen each stands for itself.
+// first: if one refuses, nothing is asked of any. Each job that a filter chooses stands for itself.
 func (v verb) ask(ctx context.Context, a *console.Console, y console.Yard, refs []string, o request) error {
 	jobs, err := o.find(ctx, a, y, refs, v.name, v.states...)
 	if err != nil {

@@ -132,7 +132,8 @@ func TestSetChangesKeys(t *testing.T) {
 	}
 }
 
-// What a filter chooses is shown first, is never another user's unless that is said, and each job stands for itself.
+// What a filter chooses is shown first, and is never another user's without --all-users or --user. Each job stands for
+// itself.
 func TestVerbsChooseJobs(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
