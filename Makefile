@@ -43,7 +43,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -157,6 +157,12 @@ bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
 
 bench-share: tools-cc ## two trainings that share the cores against one after the other (a minute, on an idle machine)
 	$(GO) test -run '^$$' -bench '^BenchmarkSharing$$' -benchtime 5x -timeout 20m ./test/bench
+
+# How many jobs are submitted at once.
+SCALE_JOBS ?= 10000
+
+bench-scale: tools-cc ## SCALE_JOBS jobs at once: how many are admitted a second, when the register is complete, how long a cancel takes (minutes)
+	SCALE_JOBS=$(SCALE_JOBS) $(GO) test -run '^$$' -bench '^BenchmarkLongQueue$$' -benchtime 1x -timeout 60m ./test/bench
 
 # The policies to compare, and how many of the published workloads.
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,7 +25,8 @@ type BatchConsumer struct {
 }
 
 const (
-	batchAckWait = time.Minute
+	// ackWait is long: a reader that ends leaves the rest to takeOver.
+	ackWait = 10 * time.Minute
 	// batchRetry is the longest delay between two tries of a batch.
 	batchRetry = 5 * time.Second
 )
@@ -35,7 +37,7 @@ func (b *Bus) ConsumeBatches(ctx context.Context, c BatchConsumer) error {
 }
 
 func (b *Bus) consumeBatches(ctx context.Context, c BatchConsumer) error {
-	cons, err := b.takeOver(ctx, c)
+	cons, err := b.takeOver(ctx, c.Stream, c.Name, c.Filters, c.Size)
 	if err != nil {
 		return err
 	}
@@ -64,32 +66,96 @@ func (b *Bus) acknowledgeAll(ctx context.Context, last jetstream.Msg) error {
 	return ackError(last.DoubleAck(try))
 }
 
-// takeOver opens the durable consumer behind the last acknowledged message. Messages that an earlier reader had fetched
+// takeOver opens a durable consumer behind the last acknowledged message. Messages that an earlier reader had fetched
 // and not acknowledged would come again only after a while, and newer messages before them; in that case takeOver
-// recreates the durable. A crash in between leaves a consumer that begins at the beginning of the stream.
-func (b *Bus) takeOver(ctx context.Context, c BatchConsumer) (jetstream.Consumer, error) {
-	config := jetstream.ConsumerConfig{
-		Durable: c.Name, FilterSubjects: c.Filters, AckPolicy: jetstream.AckAllPolicy, AckWait: batchAckWait,
-		MaxAckPending: c.Size, DeliverPolicy: jetstream.DeliverAllPolicy,
-	}
-	try, cancel := exchange(ctx)
+// recreates the consumer. Meanwhile a second one marks its place: even after a crash nobody reads again what was
+// acknowledged.
+func (b *Bus) takeOver(ctx context.Context, stream, name string, filters []string, most int) (jetstream.Consumer, error) {
+	try, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
-	cons, err := b.js.Consumer(try, c.Stream, c.Name)
-	if err == nil {
-		info := cons.CachedInfo()
-		config.DeliverPolicy, config.OptStartSeq = info.Config.DeliverPolicy, info.Config.OptStartSeq
-		if info.NumAckPending > 0 {
-			if err := b.js.DeleteConsumer(try, c.Stream, c.Name); err != nil {
-				return nil, fmt.Errorf("recreate consumer %s: %w", c.Name, err)
-			}
-			config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, info.AckFloor.Stream+1
-		}
-	}
-	cons, err = b.js.CreateOrUpdateConsumer(try, c.Stream, config)
+	t := taking{try, b.js, stream, jetstream.ConsumerConfig{
+		Durable: name, FilterSubjects: filters, AckPolicy: jetstream.AckAllPolicy, AckWait: ackWait, MaxAckPending: most, DeliverPolicy: jetstream.DeliverAllPolicy,
+	}}
+	own, marked, err := t.places()
 	if err != nil {
-		return nil, fmt.Errorf("ensure consumer %s: %w", c.Name, err)
+		return nil, fmt.Errorf("look at consumer %s: %w", name, err)
+	}
+	if own != nil && !own.clean {
+		if marked, err = t.mark(own, marked); err != nil {
+			return nil, fmt.Errorf("recreate consumer %s: %w", name, err)
+		}
+		own = nil
+	}
+	switch {
+	case own != nil:
+		t.config.DeliverPolicy, t.config.OptStartSeq = own.config.DeliverPolicy, own.config.OptStartSeq
+	case marked != nil:
+		t.config.DeliverPolicy, t.config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, marked.next
+	}
+	cons, err := b.js.CreateOrUpdateConsumer(try, stream, t.config)
+	if err == nil && marked != nil {
+		err = b.js.DeleteConsumer(try, stream, t.marker())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ensure consumer %s: %w", name, err)
 	}
 	return cons, nil
+}
+
+// taking takes a durable consumer over from a reader that has ended.
+type taking struct {
+	ctx    context.Context //nolint:containedctx // of this one exchange
+	js     jetstream.JetStream
+	stream string
+	config jetstream.ConsumerConfig
+}
+
+func (t *taking) marker() string { return t.config.Durable + "-place" }
+
+// place is where a durable consumer stands.
+type place struct {
+	config jetstream.ConsumerConfig
+	// next is the first message that was not acknowledged.
+	next uint64
+	// clean says that no message behind it was delivered.
+	clean bool
+}
+
+func (t *taking) places() (own, marked *place, err error) {
+	own, err = t.place(t.config.Durable)
+	if err == nil {
+		marked, err = t.place(t.marker())
+	}
+	return own, marked, err
+}
+
+// place returns nil if there is no such consumer.
+func (t *taking) place(name string) (*place, error) {
+	cons, err := t.js.Consumer(t.ctx, t.stream, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	i := cons.CachedInfo()
+	clean := i.NumAckPending == 0 && i.Config.AckPolicy == jetstream.AckAllPolicy
+	return &place{i.Config, max(i.AckFloor.Stream+1, i.Config.OptStartSeq), clean}, nil
+}
+
+// mark replaces a consumer by a second one, which only marks its place.
+func (t *taking) mark(own, stale *place) (*place, error) {
+	if stale != nil {
+		if err := t.js.DeleteConsumer(t.ctx, t.stream, t.marker()); err != nil {
+			return nil, err
+		}
+	}
+	config := t.config
+	config.Durable, config.DeliverPolicy, config.OptStartSeq = t.marker(), jetstream.DeliverByStartSequencePolicy, own.next
+	if _, err := t.js.CreateConsumer(t.ctx, t.stream, config); err != nil {
+		return nil, err
+	}
+	return own, t.js.DeleteConsumer(t.ctx, t.stream, t.config.Durable)
 }
 
 func fetchBatch(cons jetstream.Consumer, c BatchConsumer) ([]jetstream.Msg, []Message, error) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -58,6 +59,8 @@ type Bus struct {
 
 	mu       sync.Mutex
 	watchers map[chan struct{}]struct{}
+	// committers are those of the streams that were written to.
+	committers map[string]*committer
 	// unanswered is the time of the first write without an answer since the last answered write; zero while writes are
 	// answered.
 	unanswered time.Time
@@ -72,7 +75,7 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
-	b := &Bus{name: c.Name, log: c.Log, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}}
+	b := &Bus{name: c.Name, log: c.Log, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -212,7 +215,7 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: s.Name, Subjects: s.Subjects, Description: s.Doc,
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: discard,
-		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, MaxMsgsPerSubject: event.MaxFactsPerSubject, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true,
+		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, MaxMsgsPerSubject: event.MaxFactsPerSubject, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true, AllowAtomicPublish: true,
 		Replicas: b.replicas,
 	})
 	if err != nil {
@@ -222,11 +225,27 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 }
 
 func (b *Bus) ensureBucket(ctx context.Context, k contract.BucketInfo) error {
-	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: contract.MaxBucketBytes, LimitMarkerTTL: markerTime, TTL: k.Keep,
-		Replicas: b.replicas,
-	})
+	made, err := b.js.Stream(ctx, bucketPrefix+k.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: contract.MaxBucketBytes, LimitMarkerTTL: markerTime, TTL: k.Keep,
+			Replicas: b.replicas,
+		})
+		if err == nil {
+			made, err = b.js.Stream(ctx, bucketPrefix+k.Name)
+		}
+	}
 	if err != nil {
+		return fmt.Errorf("ensure bucket %s: %w", k.Name, err)
+	}
+	have := made.CachedInfo().Config
+	want := have
+	want.Description, want.MaxBytes, want.MaxAge, want.Replicas = k.Doc, contract.MaxBucketBytes, k.Keep, b.replicas
+	want.AllowMsgTTL, want.SubjectDeleteMarkerTTL, want.AllowAtomicPublish = true, markerTime, true
+	if reflect.DeepEqual(have, want) {
+		return nil
+	}
+	if _, err := b.js.UpdateStream(ctx, want); err != nil {
 		return fmt.Errorf("ensure bucket %s: %w", k.Name, err)
 	}
 	return nil

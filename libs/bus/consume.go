@@ -9,8 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // Message is one stored fact as a consumer sees it.
@@ -62,16 +64,27 @@ func delivered(raw jetstream.Msg) (Message, *jetstream.MsgMetadata, error) {
 
 // Handler turns a message into facts. They are published with their keys before the message is acknowledged, so a crash
 // anywhere repeats the whole, which must be harmless. An error that wraps ErrPoison moves the message to POISON; after
-// any other error it is delivered again with a growing delay.
+// any other error the handler gets it again with a growing delay.
 type Handler func(ctx context.Context, m Message) ([]event.Fact, error)
 
-// Consumer is a durable, strictly ordered reader of a stream: one message at a time, the next one after the ack.
+// Consumer is a durable reader of a stream that handles messages in order. Messages of different lanes are handled side
+// by side, up to consumeAtOnce of them.
 type Consumer struct {
 	Name    string
 	Stream  string
 	Filters []string
-	Handle  Handler
+	// Lane names what a message is about. A message without a lane is handled after all before it and before all after
+	// it. Without this function, each message is.
+	Lane   func(m Message) string
+	Handle Handler
 }
+
+const (
+	// consumeAtOnce is how many messages of a consumer are handled together: as many come again after a crash.
+	consumeAtOnce = 256
+	// lanesAtOnce is how many lanes are handled side by side.
+	lanesAtOnce = 64
+)
 
 // Consume runs the consumer until ctx ends. It survives restarts of the server.
 func (b *Bus) Consume(ctx context.Context, c Consumer) error {
@@ -79,65 +92,141 @@ func (b *Bus) Consume(ctx context.Context, c Consumer) error {
 }
 
 func (b *Bus) consume(ctx context.Context, c Consumer) error {
-	try, cancel := exchange(ctx)
-	defer cancel()
-	cons, err := b.js.CreateOrUpdateConsumer(try, c.Stream, jetstream.ConsumerConfig{
-		Durable: c.Name, FilterSubjects: c.Filters, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second,
-		MaxAckPending: 1, DeliverPolicy: jetstream.DeliverAllPolicy,
-	})
+	cons, err := b.takeOver(ctx, c.Stream, c.Name, c.Filters, 2*consumeAtOnce)
 	if err != nil {
-		return fmt.Errorf("ensure consumer %s: %w", c.Name, err)
+		return err
 	}
-	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second),
-		jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	messages, err := cons.Messages(jetstream.PullMaxMessages(consumeAtOnce), jetstream.PullExpiry(5*time.Second),
+		jetstream.PullHeartbeat(time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return fmt.Errorf("open consumer %s: %w", c.Name, err)
 	}
-	defer messages.Stop()
+	arrived := make(chan jetstream.Msg, consumeAtOnce)
+	reading := pool.New().WithContext(ctx).WithCancelOnError()
+	reading.Go(func(ctx context.Context) error {
+		defer close(arrived)
+		return readInto(ctx, messages, arrived)
+	})
+	reading.Go(func(ctx context.Context) error {
+		defer messages.Stop()
+		for first := range arrived {
+			if err := b.deliverAll(ctx, c, collect(first, arrived)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := reading.Wait(); err != nil {
+		return fmt.Errorf("read consumer %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+func readInto(ctx context.Context, messages jetstream.MessagesContext, arrived chan<- jetstream.Msg) error {
 	for {
 		raw, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return fmt.Errorf("read consumer %s: %w", c.Name, err)
-		}
-		if err := b.deliver(ctx, c, raw); err != nil {
 			return err
+		}
+		select {
+		case arrived <- raw:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
 
-func (b *Bus) deliver(ctx context.Context, c Consumer, raw jetstream.Msg) error {
-	m, meta, err := delivered(raw)
+// collect returns a message and those that have arrived behind it.
+func collect(first jetstream.Msg, arrived <-chan jetstream.Msg) []jetstream.Msg {
+	batch := []jetstream.Msg{first}
+	for len(batch) < consumeAtOnce {
+		select {
+		case m, more := <-arrived:
+			if !more {
+				return batch
+			}
+			batch = append(batch, m)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// deliverAll handles messages and acknowledges them together.
+func (b *Bus) deliverAll(ctx context.Context, c Consumer, raw []jetstream.Msg) error {
+	last := raw[len(raw)-1]
+	var together []Message
+	for _, r := range raw {
+		m, _, err := delivered(r)
+		if err != nil {
+			return err
+		}
+		if c.Lane != nil && c.Lane(m) != "" {
+			together = append(together, m)
+			continue
+		}
+		b.sideBySide(ctx, c, together)
+		together = nil
+		b.deliver(ctx, c, m)
+	}
+	b.sideBySide(ctx, c, together)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return b.acknowledgeAll(ctx, last)
+}
+
+// sideBySide handles each lane in order.
+func (b *Bus) sideBySide(ctx context.Context, c Consumer, messages []Message) {
+	lanes, order := map[string][]Message{}, []string{}
+	for _, m := range messages {
+		lane := c.Lane(m)
+		if lanes[lane] == nil {
+			order = append(order, lane)
+		}
+		lanes[lane] = append(lanes[lane], m)
+	}
+	side := pool.New().WithMaxGoroutines(lanesAtOnce)
+	for _, lane := range order {
+		side.Go(func() {
+			for _, m := range lanes[lane] {
+				b.deliver(ctx, c, m)
+			}
+		})
+	}
+	side.Wait()
+}
+
+// deliver handles a message until that succeeds or ctx ends.
+func (b *Bus) deliver(ctx context.Context, c Consumer, m Message) {
+	for try := uint64(0); ctx.Err() == nil; try++ {
+		err := b.handle(ctx, c, m)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		delay := retryDelay(try)
+		b.log.Warn("message postponed", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "delay", delay, "error", err)
+		tick.Pause(ctx, delay)
+	}
+}
+
+// handle handles a message once.
+func (b *Bus) handle(ctx context.Context, c Consumer, m Message) error {
+	facts, err := protect(ctx, c.Handle, m)
+	if errors.Is(err, ErrPoison) {
+		b.log.Warn("message set aside", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "reason", err)
+		return b.Publish(ctx, poison(c, m, err))
+	}
 	if err != nil {
 		return err
 	}
-	facts, err := protect(ctx, c.Handle, m)
-	if err == nil {
-		for i := range facts {
-			if facts[i].Cause == "" {
-				facts[i].Cause, facts[i].TraceParent = m.Key, m.TraceParent
-			}
+	for i := range facts {
+		if facts[i].Cause == "" {
+			facts[i].Cause, facts[i].TraceParent = m.Key, m.TraceParent
 		}
-		err = b.Publish(ctx, facts...)
 	}
-	switch {
-	case err == nil:
-		try, cancel := exchange(ctx)
-		defer cancel()
-		return ackError(raw.DoubleAck(try))
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, ErrPoison):
-		if err := b.Publish(ctx, poison(c, m, err)); err != nil {
-			return err
-		}
-		b.log.Warn("message set aside", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "reason", err)
-		return ackError(raw.TermWithReason(err.Error()))
-	default:
-		delay := retryDelay(meta.NumDelivered)
-		b.log.Warn("message postponed", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "delay",
-			delay, "error", err)
-		return ackError(raw.NakWithDelay(delay))
-	}
+	return b.Publish(ctx, facts...)
 }
 
 // ackError lets the loop go on after a lost ack: the message comes again, and handlers may be repeated.
@@ -286,4 +375,16 @@ func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
 		return 0, fmt.Errorf("open stream %s: %w", stream, err)
 	}
 	return s.CachedInfo().State.LastSeq, nil
+}
+
+// Pending returns how many messages of a stream a durable consumer has still to handle.
+func (b *Bus) Pending(ctx context.Context, stream, consumer string) (uint64, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	c, err := b.js.Consumer(ctx, stream, consumer)
+	if err != nil {
+		return 0, fmt.Errorf("look at consumer %s: %w", consumer, err)
+	}
+	info := c.CachedInfo()
+	return info.NumPending + uint64(info.NumAckPending), nil //nolint:gosec // a count
 }

@@ -16,6 +16,12 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
+// bucketPrefix and the name of a bucket are the name of its stream.
+const bucketPrefix = "KV_"
+
+// headerRoom is left for headers beside a value.
+const headerRoom = 1 << 10
+
 // KV is a typed view of a bucket.
 type KV[T any] struct {
 	bus    *Bus
@@ -88,11 +94,7 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 	ctx, cancel := exchange(ctx)
 	defer cancel()
 	began := time.Now()
-	if revision == 0 {
-		revision, err = k.kv.Create(ctx, key, data)
-	} else {
-		revision, err = k.kv.Update(ctx, key, data, revision)
-	}
+	revision, err = k.swap(ctx, key, data, revision)
 	k.bus.wrote(began, err)
 	if errors.Is(err, jetstream.ErrInvalidKey) || errors.Is(err, nats.ErrMaxPayload) {
 		return 0, fmt.Errorf("%w: write %s/%s: %w", ErrPoison, k.bucket, key, err)
@@ -104,6 +106,32 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 		return 0, fmt.Errorf("write %s/%s: %w", k.bucket, key, err)
 	}
 	return revision, nil
+}
+
+// swap is Swap for the encoded value.
+func (k *KV[T]) swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
+	if !validKey(key) {
+		return 0, jetstream.ErrInvalidKey
+	}
+	if int64(len(data)) > k.bus.nc.MaxPayload()-headerRoom {
+		return 0, nats.ErrMaxPayload
+	}
+	msg := nats.NewMsg("$KV." + k.bucket + "." + key)
+	msg.Data = data
+	expect(msg, revision)
+	written, err := k.bus.committer(bucketPrefix+k.bucket).write(ctx, msg)
+	if revision == 0 && isWrongSequence(err) { // it may have been deleted
+		return k.kv.Create(ctx, key, data)
+	}
+	return written, err
+}
+
+// validKey says whether the server accepts a key.
+func validKey(key string) bool {
+	letter := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-/_=.", r)
+	}
+	return key != "" && key[0] != '.' && key[len(key)-1] != '.' && !strings.ContainsFunc(key, func(r rune) bool { return !letter(r) })
 }
 
 // Modify reads a key, lets change work on the value (zero for a missing key) and writes it back, repeating until no
@@ -227,7 +255,7 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 	for i, p := range patterns {
 		filters[i] = prefix + p
 	}
-	messages, err := k.bus.read(ctx, "KV_"+k.bucket,
+	messages, err := k.bus.read(ctx, bucketPrefix+k.bucket,
 		jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
 	if err != nil {
 		return err

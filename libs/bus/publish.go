@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,16 +31,15 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 	if err != nil {
 		return err
 	}
-	options := []jetstream.PublishOpt{}
 	if f.Once {
-		options = append(options, jetstream.WithExpectLastSequencePerSubject(0))
+		expect(msg, 0)
 	}
 	var permanent error
 	err = retry(ctx, func() error {
 		try, cancel := exchange(ctx)
 		defer cancel()
 		began := time.Now()
-		_, err := b.js.PublishMsg(try, msg, options...)
+		_, err := b.committer(event.StreamOf(f.Subject)).write(try, msg)
 		b.wrote(began, err)
 		switch {
 		case err == nil, f.Once && isWrongSequence(err):
@@ -66,7 +66,8 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	try, cancel := exchange(ctx)
 	defer cancel()
 	began := time.Now()
-	ack, err := b.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(last))
+	expect(msg, last)
+	sequence, err := b.committer(event.StreamOf(f.Subject)).write(try, msg)
 	b.wrote(began, err)
 	if isWrongSequence(err) {
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
@@ -74,7 +75,12 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	if err != nil {
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, err)
 	}
-	return ack.Sequence, nil
+	return sequence, nil
+}
+
+// expect has the server refuse a message if last is not the sequence of the newest one on its subject.
+func expect(msg *nats.Msg, last uint64) {
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 }
 
 // PublishOnce stores a fact as the first on its subject. An equal one that is there already makes this a repetition; a

@@ -20,6 +20,18 @@ type Admitted struct {
 	Position int `json:"position"`
 	// Ended has the final states of the jobs in spec.after that had ended before.
 	Ended map[train.JobID]train.State `json:"after_ended,omitempty"`
+	// From is how far the job in spec.continue was in its checkpoints.
+	From Saved `json:"from,omitzero"`
+}
+
+// Saved is how far a job is in its checkpoints.
+type Saved struct {
+	EpochsDone int `json:"epochs_done"`
+	// EpochStep counts the steps of the epoch after them, EpochSteps is how many that epoch has.
+	EpochStep  int `json:"epoch_step,omitempty"`
+	EpochSteps int `json:"epoch_steps,omitempty"`
+	// Path is the newest checkpoint, if it was reported.
+	Path string `json:"path,omitempty"`
 }
 
 // DependencyEnded says that a job for which this one waits has ended.
@@ -90,6 +102,8 @@ type Started struct {
 	// all nodes.
 	Parts      []train.Part `json:"parts,omitempty"`
 	EpochsDone int          `json:"epochs_done"`
+	// FromScratch is set if the job had saved its state, and nothing of it is left.
+	FromScratch bool `json:"from_scratch,omitempty"`
 	// Enforcement is what holds the attempt to its part of its devices.
 	Enforcement train.Enforcement `json:"enforcement,omitempty"`
 	// Servers is the number of parameter servers started beside the processes of the devices.

@@ -1,6 +1,9 @@
 package event
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The streams.
 const (
@@ -70,4 +73,14 @@ func Streams() []Stream {
 			"Messages that could not be handled, with the reason.",
 		},
 	}
+}
+
+// StreamOf returns the stream that stores a subject; empty if none does.
+func StreamOf(s Subject) string {
+	for _, stream := range Streams() {
+		if slices.Contains(stream.Subjects, "yard."+s.Entity+".>") {
+			return stream.Name
+		}
+	}
+	return ""
 }

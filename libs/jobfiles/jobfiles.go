@@ -79,8 +79,24 @@ func Answer(l installation.Layout, machine train.NodeID, r train.FileRequest) (t
 	return answer, err
 }
 
-// find returns the folders of a job that are there. A job of an older version has no links: its checkpoints are in
-// the only folder below its snapshots.
+// Resumes reports whether a job could not go on from its checkpoints without an entry of its folder.
+func Resumes(entry string) bool {
+	return slices.Contains([]string{"snapshots", checkpointsName, "capability", "continued"}, entry)
+}
+
+// Checkpoints returns the folder that a job sees as /snapshots/JOB_UUID; empty if there is none. A job of an older
+// version has no links: its checkpoints are in the only folder below its snapshots.
+func Checkpoints(l installation.Layout, job train.JobID) string {
+	if to, err := filepath.EvalSymlinks(filepath.Join(l.Job(job), checkpointsName)); err == nil {
+		return to
+	}
+	if old, err := filepath.Glob(filepath.Join(l.Snapshots(job), "*")); err == nil && len(old) == 1 {
+		return old[0]
+	}
+	return ""
+}
+
+// find returns the folders of a job that are there.
 func find(l installation.Layout, job train.JobID) train.Folders {
 	var f train.Folders
 	if !isFolder(l.Job(job)) {
@@ -90,14 +106,9 @@ func find(l installation.Layout, job train.JobID) train.Folders {
 	if _, err := os.Stat(l.Output(job)); err == nil {
 		f.Output = l.Output(job)
 	}
-	f.Checkpoints = filepath.Join(f.Job, checkpointsName)
-	if to, err := filepath.EvalSymlinks(f.Checkpoints); err == nil {
-		f.Checkpoints = to
-		if named := filepath.Join(filepath.Dir(to), string(job)); isFolder(named) {
-			f.Checkpoints = named
-		}
-	} else if old, err := filepath.Glob(filepath.Join(l.Snapshots(job), "*")); err == nil && len(old) == 1 {
-		f.Checkpoints = old[0]
+	f.Checkpoints = Checkpoints(l, job)
+	if named := filepath.Join(filepath.Dir(f.Checkpoints), string(job)); f.Checkpoints != "" && isFolder(named) {
+		f.Checkpoints = named
 	}
 	f.Work = l.Work(job)
 	if to, err := filepath.EvalSymlinks(filepath.Join(f.Job, startedInName)); err == nil {

@@ -166,6 +166,10 @@ func (j *Job) started(at time.Time, b *event.Started) {
 		return
 	}
 	j.attempt, j.startedAt, j.epochAt = b.Attempt, at, time.Time{}
+	j.epochsDone = max(j.epochsDone, b.EpochsDone)
+	if b.FromScratch {
+		j.epochsDone = 0
+	}
 	j.devices = max(len(b.Devices), 1)
 	j.node, j.nodes, j.held, j.servers, j.batch = b.Node, max(len(b.Parts), 1), b.Devices, b.Servers, b.BatchSize
 	j.live, j.paces, j.device, j.latest = nil, nil, "", train.Batch{}

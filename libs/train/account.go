@@ -41,6 +41,11 @@ type Account struct {
 	JointPeakPower unit.Power `json:"joint_peak_uw,omitempty"`
 	// ToTarget is the first epoch that reached the submission's target, with the energy used by then.
 	ToTarget *EpochEnergy `json:"to_target,omitempty"`
+	// Cost is the price of the energy in Currency, and CO2eGrams its carbon, both with the building's overhead. They are
+	// set with Final, and only if the operator's tariff knows them for all of the energy.
+	Cost      *float64 `json:"cost,omitempty"`
+	Currency  string   `json:"currency,omitempty"`
+	CO2eGrams *float64 `json:"co2e_g,omitempty"`
 	// Final is set when the job has ended and nothing more is added.
 	Final bool `json:"final,omitempty"`
 }

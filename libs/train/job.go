@@ -171,6 +171,9 @@ type Spec struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// After names jobs that must have ended before this one starts.
 	After *AfterSpec `json:"after,omitempty"`
+	// Continue is the id of a job of the same user that has ended or is paused. This job begins from a copy of that job's
+	// checkpoints. Jobs on Kubernetes cannot continue others.
+	Continue JobID `json:"continue,omitempty"`
 	// TimeLimit is how long the job may run in all, waiting apart, e.g. 90m, 2h or 1d12h. At the limit it is asked to
 	// leave, is terminated a minute later, and has failed with the reason TimeLimit; its checkpoints are kept.
 	TimeLimit unit.Duration `json:"time_limit,omitempty"`
@@ -404,12 +407,14 @@ type Job struct {
 	EpochsDone int `json:"epochs_done"`
 	// EpochStep counts the steps of the epoch after EpochsDone that the newest checkpoint holds; EpochSteps is how many
 	// the epoch has, 0 if unknown.
-	EpochStep   int `json:"epoch_step,omitempty"`
-	EpochSteps  int `json:"epoch_steps,omitempty"`
-	Restarts    int `json:"restarts"` // attempts after the first, whatever the cause
-	Rescales    int `json:"rescales"`
-	Preemptions int `json:"preemptions"`
-	Recoveries  int `json:"recoveries"` // attempts that were killed or lost
+	EpochStep  int `json:"epoch_step,omitempty"`
+	EpochSteps int `json:"epoch_steps,omitempty"`
+	// Checkpoint is the newest checkpoint that the code, or its supervisor, has reported, as the job names it.
+	Checkpoint  string `json:"checkpoint,omitempty"`
+	Restarts    int    `json:"restarts"` // attempts after the first, whatever the cause
+	Rescales    int    `json:"rescales"`
+	Preemptions int    `json:"preemptions"`
+	Recoveries  int    `json:"recoveries"` // attempts that were killed or lost
 	// Retries counts the attempts that followed a status other than 0.
 	Retries    int        `json:"retries,omitempty"`
 	Devices    []DeviceID `json:"devices,omitempty"`
@@ -491,6 +496,9 @@ const KeepEnded = time.Hour
 func (j Job) LongEnded(now time.Time) bool {
 	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) >= KeepEnded
 }
+
+// Saved reports whether the job has anything from which it, or another one, could go on. The end of an epoch counts.
+func (j Job) Saved() bool { return j.EpochsDone > 0 || j.EpochStep > 0 || j.Checkpoint != "" }
 
 // Change is one line of a job's allocation history.
 type Change struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -72,6 +73,58 @@ func TestAJobCannotWaitForEveryJob(t *testing.T) {
 		"many":    {`{"ok":[` + many[:len(many)-1] + `]}`, "want at most 100 jobs, found 200"},
 	} {
 		b.send("yard.job."+id+".submitted.v1", b.after(c.after))
+		if job := b.await(train.JobID(id), inState(train.StateRejected)); !strings.Contains(job.Message, c.want) {
+			t.Errorf("%s: %q, want %q", id, job.Message, c.want)
+		}
+	}
+}
+
+// A job begins where the job that it continues had come in its checkpoints. A job without a checkpoint, a job of
+// another user and one that runs are refused.
+func TestAJobContinuesAnother(t *testing.T) {
+	b := newBench(t)
+	continues := func(id, other, more string) {
+		b.send("yard.job."+id+".submitted.v1", strings.Replace(b.spec(), "{", fmt.Sprintf(`{"continue":%q%s,`, other, more), 1))
+	}
+	b.serve()
+	for _, id := range []string{"saved", "runs", "empty"} {
+		b.send("yard.job."+id+".submitted.v1", b.spec())
+		b.await(train.JobID(id), inState(train.StateQueued))
+	}
+	executor, agent := bustestConnect(t, b, "executor"), bustestConnect(t, b, "nodeagent")
+	publish := func(by *bus.Bus, f event.Fact) {
+		t.Helper()
+		if err := by.Publish(b.ctx, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []train.JobID{"saved", "runs", "empty"} {
+		publish(executor, event.JobFact(id, event.FactStarted, "attempt/1/started", event.Started{Attempt: 1}))
+	}
+	publish(agent, event.JobFact("saved", event.FactEpochEnded, "attempt/1/epoch/2", event.EpochEnded{Attempt: 1, EpochsDone: 2}))
+	publish(agent, event.JobFact("saved", event.FactCheckpointWritten, "attempt/1/checkpoint/2", event.CheckpointWritten{
+		Attempt: 1, EpochsDone: 2, EpochStep: 3, EpochSteps: 9, Path: "/snapshots/x/model",
+	}))
+	for _, id := range []train.JobID{"saved", "empty"} {
+		publish(executor, event.OnceFact(id, event.FactFailed, "end", event.Failed{Attempt: 1}))
+		b.await(id, inState(train.StateFailed))
+	}
+	if _, err := b.jobs.Swap(b.ctx, "others", train.Job{ID: "others", Spec: train.Spec{User: "bob"}, State: train.StateFailed, EpochsDone: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	continues("next", "saved", "")
+	if job := b.await("next", func(j train.Job) bool { return j.State != train.StateSubmitted }); job.State != train.StateQueued ||
+		job.EpochsDone != 2 || job.EpochStep != 3 || job.Checkpoint != "/snapshots/x/model" || !strings.Contains(job.Message, "continues saved after step 3 of 9 of epoch 3") {
+		t.Errorf("%s: %s, after %d epochs", job.State, job.Message, job.EpochsDone)
+	}
+	for id, c := range map[string]struct{ other, want string }{
+		"unknown": {"nobody", `continue: want a job that was submitted before this one, found "nobody"`},
+		"itself":  {"itself", `continue: want a job that was submitted before this one, found "itself"`},
+		"running": {"runs", "continue: want a job that has ended or is paused, and runs is "},
+		"nothing": {"empty", "continue: empty has saved no checkpoint (leave continue out"},
+		"foreign": {"others", `continue: others belongs to "bob", and this job to "ann"`},
+	} {
+		continues(id, c.other, "")
 		if job := b.await(train.JobID(id), inState(train.StateRejected)); !strings.Contains(job.Message, c.want) {
 			t.Errorf("%s: %q, want %q", id, job.Message, c.want)
 		}

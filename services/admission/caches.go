@@ -38,10 +38,10 @@ func (l *inventory) snapshot() fit.Inventory {
 	return where
 }
 
-// queue holds the jobs that wait for devices, and those that wait for other jobs.
+// queue holds the jobs that wait for devices, each with its place when it came, and those that wait for other jobs.
 type queue struct {
 	mu      sync.Mutex
-	waiting map[train.JobID]struct{}
+	waiting map[train.JobID]int
 	after   map[train.JobID][]train.Dependency
 }
 
@@ -57,7 +57,9 @@ func (l *queue) observe(e bus.Entry[train.Job], deleted bool) {
 		delete(l.waiting, id)
 		return
 	}
-	l.waiting[id] = struct{}{}
+	if l.waiting[id] == 0 {
+		l.waiting[id] = len(l.waiting) + 1
+	}
 }
 
 // waitingFor returns the jobs that wait for another, in order.
@@ -78,8 +80,8 @@ func (l *queue) waitingFor(other train.JobID) []train.JobID {
 func (l *queue) position(id train.JobID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, in := l.waiting[id]; in {
-		return len(l.waiting)
+	if place, in := l.waiting[id]; in {
+		return min(place, len(l.waiting))
 	}
 	return len(l.waiting) + 1
 }
@@ -90,10 +92,29 @@ const maxRecords = 2000
 // records caches the newest records of jobs that this process wrote or read. Another process may have written since: a
 // write then fails, and a fact that looks impossible is checked against a fresh read.
 type records struct {
+	mu      sync.Mutex
 	entries map[train.JobID]bus.Entry[train.Job]
 }
 
+func (r *records) find(id train.JobID) (bus.Entry[train.Job], bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, known := r.entries[id]
+	return e, known
+}
+
+func (r *records) forget(id train.JobID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.entries, id)
+}
+
 func (r *records) put(e bus.Entry[train.Job]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.entries[e.Value.ID].Revision > e.Revision {
+		return
+	}
 	if e.Value.State.Terminal() {
 		delete(r.entries, e.Value.ID) // few facts follow
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 func TestRecordsAreBounded(t *testing.T) {
-	r := records{map[train.JobID]bus.Entry[train.Job]{}}
+	r := records{entries: map[train.JobID]bus.Entry[train.Job]{}}
 	for i := range 3 * maxRecords {
 		r.put(bus.Entry[train.Job]{Value: train.Job{ID: train.JobID(fmt.Sprint(i)), State: train.StateQueued}})
 	}

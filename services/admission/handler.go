@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission/register"
 )
 
-// handler handles facts one by one. Only the consumer's goroutine calls handle.
+// handler handles the facts of each job one by one, and those of different jobs side by side.
 type handler struct {
 	bus  *bus.Bus
 	jobs *bus.KV[train.Job]
@@ -35,10 +36,19 @@ type handler struct {
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
 	return &handler{
 		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: m,
-		records:   records{map[train.JobID]bus.Entry[train.Job]{}},
+		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
-		queue:     queue{waiting: map[train.JobID]struct{}{}, after: map[train.JobID][]train.Dependency{}},
+		queue:     queue{waiting: map[train.JobID]int{}, after: map[train.JobID][]train.Dependency{}},
 	}
+}
+
+// lane has the facts of each job handled in order. A submission that may name other jobs comes after all facts before
+// it.
+func lane(m bus.Message) string {
+	if m.Parsed.Fact == event.FactSubmitted && bytes.Contains(m.Data, []byte(`"after"`)) {
+		return ""
+	}
+	return m.Parsed.ID
 }
 
 // handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
@@ -142,7 +152,7 @@ func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) 
 
 // open creates the record of a new job, or returns the existing one.
 func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s submission) (bus.Entry[train.Job], bool, error) {
-	if e, known := d.records.entries[id]; known {
+	if e, known := d.records.find(id); known {
 		return e, false, nil
 	}
 	job, err := register.Fold(train.Job{ID: id}, register.Fact{
@@ -183,16 +193,9 @@ func (d *handler) decided(ctx context.Context, id train.JobID) (bool, error) {
 
 // decide answers a submission.
 func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]event.Fact, error) {
-	verdict := fit.Verdict{Reasons: s.reasons}
-	where := d.inventory.snapshot()
-	if len(s.reasons) == 0 {
-		var err error
-		if where.Jobs, err = d.named(ctx, id, s.spec); err != nil {
-			return nil, err
-		}
-		who := d.who
-		who.At = s.at
-		verdict = fit.Check(s.spec, who, where, resolve(s.spec, d.roots))
+	verdict, where, err := d.judge(ctx, id, s)
+	if err != nil {
+		return nil, err
 	}
 	if len(verdict.Reasons) > 0 {
 		for _, r := range verdict.Reasons {
@@ -206,21 +209,56 @@ func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]e
 	maps.DeleteFunc(where.Jobs, func(_ train.JobID, s train.State) bool { return !s.Terminal() })
 	position := d.queue.position(id)
 	d.log.Info("job admitted", "job", id, "user", verdict.Spec.User, "position", position)
-	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: verdict.Spec, Position: position, Ended: where.Jobs})}, nil
+	admitted := event.Admitted{Spec: verdict.Spec, Position: position, Ended: where.Jobs}
+	if from := where.Continued; from != nil {
+		admitted.From = event.Saved{EpochsDone: from.EpochsDone, EpochStep: from.EpochStep, EpochSteps: from.EpochSteps, Path: from.Checkpoint}
+	}
+	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", admitted)}, nil
+}
+
+// judge checks a submission against what this installation has.
+func (d *handler) judge(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
+	where = d.inventory.snapshot()
+	if len(s.reasons) > 0 {
+		return fit.Verdict{Reasons: s.reasons}, where, nil
+	}
+	where.Jobs, err = d.named(ctx, id, s.spec)
+	if err == nil {
+		where.Continued, err = d.earlier(ctx, id, s.spec.Continue)
+	}
+	who := d.who
+	who.At = s.at
+	return fit.Check(s.spec, who, where, resolve(s.spec, d.roots)), where, err
+}
+
+// earlier returns the record of a job that another one names; nil if it was never submitted.
+func (d *handler) earlier(ctx context.Context, id, other train.JobID) (*train.Job, error) {
+	if _, err := train.ParseJobID(string(other)); err != nil || other == id {
+		return nil, nil //nolint:nilerr,nilnil // no job has such an id
+	}
+	e, err := d.record(ctx, other)
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+		return nil, nil //nolint:nilnil // unknown
+	case err != nil:
+		return nil, err
+	}
+	return &e.Value, nil
 }
 
 // named returns the states of the jobs that a job is to wait for, itself and unknown ones apart.
 func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (map[train.JobID]train.State, error) {
 	states := map[train.JobID]train.State{}
 	for _, other := range spec.Dependencies() {
-		if _, err := train.ParseJobID(string(other.Job)); err != nil || other.Job == id || len(states) > fit.MaxAfter {
-			continue
+		if len(states) > fit.MaxAfter {
+			break
 		}
-		e, err := d.record(ctx, other.Job)
-		if err == nil {
-			states[other.Job] = e.Value.State
-		} else if !errors.Is(err, bus.ErrNotFound) {
+		job, err := d.earlier(ctx, id, other.Job)
+		if err != nil {
 			return nil, err
+		}
+		if job != nil {
+			states[other.Job] = job.State
 		}
 	}
 	return states, nil
@@ -266,13 +304,13 @@ func (d *handler) store(ctx context.Context, id train.JobID, m bus.Message, fact
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
-		delete(d.records.entries, id)
+		d.records.forget(id)
 	}
 }
 
 // storeOnce tries one compare-and-swap.
 func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, fact func(train.Job) (register.Fact, error)) error {
-	_, remembered := d.records.entries[id]
+	_, remembered := d.records.find(id)
 	e, err := d.record(ctx, id)
 	if errors.Is(err, bus.ErrNotFound) {
 		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, m.Parsed.Fact, id)
@@ -299,7 +337,7 @@ func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, 
 	}
 	e.Revision, err = d.jobs.Swap(ctx, string(id), next, e.Revision)
 	if err != nil {
-		delete(d.records.entries, id)
+		d.records.forget(id)
 		return err
 	}
 	e.Value = next
@@ -314,7 +352,7 @@ func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, 
 
 // record returns the newest known record; ErrNotFound if the job was never submitted.
 func (d *handler) record(ctx context.Context, id train.JobID) (bus.Entry[train.Job], error) {
-	if e, known := d.records.entries[id]; known {
+	if e, known := d.records.find(id); known {
 		return e, nil
 	}
 	e, err := d.jobs.Get(ctx, string(id))

@@ -74,7 +74,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()
-		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Handle: d.handle})
+		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Lane: lane, Handle: d.handle})
 	})))
 	return running.Wait()
 }

@@ -1,6 +1,7 @@
 package energy
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
 // TestAGapAcrossAnHourCounts: an agent is away at the end of an hour; b ends in the meantime.
@@ -110,4 +112,64 @@ func readHours(t *testing.T, k *books, from, to time.Time) ([]report.Hour, error
 		found[e.Key] = e.Value
 	}
 	return report.Hours(found, from, to)
+}
+
+// TestAnAccountIsBilledByItsHours: a job draws 10 J in each of two hours, and the second costs twice as much.
+func TestAnAccountIsBilledByItsHours(t *testing.T) {
+	t.Parallel()
+	k := newBooks(t)
+	l := open(t, k)
+	l.currency = "EUR"
+	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 2}
+	for i, second := range []uint64{3500, 3700} {
+		if _, err := l.handle(within(t), message(t, interval("n1", "b", second, cpu(10*unit.Joule, 0, 0), use), uint64(i+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	account, found := l.account("a")
+	if !found || account.Energy != 20*unit.Joule {
+		t.Fatalf("%+v", account)
+	}
+	// A building that needs twice the energy of its machines, with 1000 g of CO2e per kWh.
+	priced := func(perKWh func(time.Time) *float64) func(time.Time) tariff.Price {
+		return func(at time.Time) tariff.Price {
+			return tariff.Price{PerKWh: perKWh(at), GramsPerKWh: new(1000.0), PUE: 2}
+		}
+	}
+	second := hour.Add(time.Hour)
+	for _, c := range []struct {
+		name  string
+		price func(time.Time) tariff.Price
+		want  string
+	}{
+		{"no tariff", nil, ""},
+		{"a price for one hour only", priced(func(at time.Time) *float64 {
+			if at.Before(second) {
+				return nil
+			}
+			return new(0.5)
+		}), "0.011111 g"},
+		{"both", priced(func(at time.Time) *float64 {
+			if at.Before(second) {
+				return new(90.0)
+			}
+			return new(180.0)
+		}), "0.001500 EUR 0.011111 g"},
+	} {
+		l.price = c.price
+		billed := account
+		if err := l.bill(within(t), train.Job{SubmittedAt: hour, FinishedAt: second}, &billed); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if billed.Cost != nil {
+			got = fmt.Sprintf("%.6f %s ", *billed.Cost, billed.Currency)
+		}
+		if billed.CO2eGrams != nil {
+			got += fmt.Sprintf("%.6f g", *billed.CO2eGrams)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
 // ledger books intervals and closes accounts. The bucket is the truth; the state in memory is a copy.
@@ -26,6 +27,10 @@ type ledger struct {
 	log      *slog.Logger
 	// reserved charges idle energy to the jobs that hold a device.
 	reserved bool
+
+	// price and currency are the operator's; price is nil without a tariff.
+	price    func(time.Time) tariff.Price
+	currency string
 
 	// work is held during writes.
 	work sync.Mutex

@@ -51,6 +51,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
+	if s.config.Tariff != "" {
+		l.price, l.currency = prices.Price, prices.Tariff.Currency
+	}
 	p.Metrics.MustRegister(newCollector(l))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.observe, p.Started) })

@@ -52,7 +52,7 @@ func (l *ledger) reopen(ctx context.Context) error {
 			return fmt.Errorf("reopen the account of %s: %w", id, err)
 		}
 		if account := closed.Value; account.Final {
-			account.Final = false
+			account.Final, account.Cost, account.CO2eGrams = false, nil, nil
 			if err := l.amend(ctx, id, func(p *train.EnergyProgress) { p.Earlier = &account }); err != nil {
 				return fmt.Errorf("reopen the account of %s: %w", id, err)
 			}
@@ -156,6 +156,9 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 		if !found {
 			account.Methods = l.methodsPresent()
 		}
+		if err := l.bill(ctx, l.record(job), &account); err != nil {
+			return err
+		}
 		account.Final = true
 		if err := l.accounts.Put(ctx, contract.AccountKey(job), account); err != nil {
 			return err
@@ -168,7 +171,7 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 		Subject: event.Subject{Entity: "ledger", ID: string(job), Fact: event.FactAccounted, Version: 1},
 		Key:     fmt.Sprintf("job/%s/account", job), Once: true, Body: event.Accounted{Account: account},
 	}
-	if lives := l.lives(job); lives > 0 {
+	if lives := l.record(job).Resumed; lives > 0 {
 		fact.Key, fact.Once = fmt.Sprintf("%s/%d", fact.Key, lives), false
 	}
 	err := l.bus.Publish(ctx, fact)
@@ -178,24 +181,16 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	return l.removeFromBooks(ctx, job)
 }
 
-// lives counts how often a job was resumed after an end.
-func (l *ledger) lives(job train.JobID) int {
+// record is the job as the register has it.
+func (l *ledger) record(job train.JobID) train.Job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.jobs[job].Resumed
+	return l.jobs[job]
 }
 
 // removeFromBooks removes a job from the books.
 func (l *ledger) removeFromBooks(ctx context.Context, job train.JobID) error {
-	l.mu.Lock()
-	var nodes []train.NodeID
-	for node, book := range l.nodeBooks {
-		if _, here := book.Running[job]; here {
-			nodes = append(nodes, node)
-		}
-	}
-	l.mu.Unlock()
-	for _, node := range nodes {
+	for _, node := range l.nodesOf(job) {
 		e, err := l.books.Modify(ctx, contract.BookKey(node), func(b *contract.Book) (bool, error) {
 			_, here := b.Running[job]
 			delete(b.Running, job)

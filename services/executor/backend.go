@@ -18,6 +18,8 @@ type backend interface {
 	// Mounts reports whether a job sees its folders under their fixed names.
 	Mounts(spec train.Spec) bool
 
+	// Purged reports, before the next attempt of a job is claimed, that nothing is left of what the job had saved.
+	Purged(job train.Job) bool
 	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.
 	// ReadSecrets returns those of a claimed attempt: it never makes new ones, and returns empty strings if they are
 	// gone.

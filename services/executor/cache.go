@@ -167,7 +167,7 @@ func (c *cache) job(id train.JobID) (train.Job, bool) {
 func (c *cache) restarts(a train.Attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return diff.Restarts(diff.State{Reports: c.reports}, a)
+	return diff.Restarts(diff.State{Reports: c.reports, Jobs: map[train.JobID]train.Job{a.Job: c.jobs[a.Job].Value}}, a)
 }
 
 func (c *cache) attempt(job train.JobID) (train.Attempt, uint64) {

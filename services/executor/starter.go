@@ -106,6 +106,9 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
 	a.Enforcement = train.Weakest(launch.Setting{Places: places}.Devices())
+	if a.Number > 1 && job.Saved() && s.backend.Purged(job) {
+		a.FromScratch, a.StartedEpochs, a.StartedStep = true, 0, 0
+	}
 	capability, token, err := s.backend.MakeSecrets(ctx, action.Job, action.Number)
 	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)

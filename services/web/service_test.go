@@ -72,7 +72,7 @@ func (b *bench) serve() (stop func()) {
 	health := make(chan net.Addr, 1)
 	var running conc.WaitGroup
 	running.Go(func() {
-		if err := run.Together(ctx, common, io.Discard, func(a net.Addr) { health <- a }, New(time.Now)); err != nil {
+		if err := run.Together(ctx, common, io.Discard, func(a net.Addr) { health <- a }, New(time.Now)); err != nil && ctx.Err() == nil {
 			b.t.Error(err)
 		}
 	})

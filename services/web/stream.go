@@ -28,7 +28,7 @@ const (
 // waiting is how long an answer waits for something to say.
 const waiting = 20 * time.Second
 
-// records answers with the records of some jobs, or, since a position, with those that have changed, once there are any.
+// records answers with the records of some jobs or, since a position, with those that have changed, once there are any.
 func (s server) records(route api.Route, r *http.Request) (answer, error) {
 	values := r.URL.Query()
 	if _, err := route.Decode(values); err != nil {

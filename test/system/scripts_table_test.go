@@ -114,8 +114,12 @@ func outputs() []row {
 			},
 		},
 		{
-			name: "a-lot-of-output", command: sh("yes \"$(printf 'x%.0s' $(seq 999))\" | head -c 100000000; echo; echo last"),
+			name: "a-lot-of-output", command: run("-d", "sh", "-c", "yes \"$(printf 'x%.0s' $(seq 999))\" | head -c 100000000; echo; echo last"),
 			prints: []string{" bytes of output left out here]\nxxx", "\nlast\n"},
+			after: func(s *session) {
+				s.awaits("not measured\n  cost        ", "logs")
+				s.awaits(" EUR, ", "describe")
+			},
 		},
 		{name: "a-long-line", command: sh("head -c 20000000 /dev/zero | tr '\\0' y; echo; echo last"), prints: []string{"yyy... [switchyard: 19983617 bytes of this line left out]\nlast\n"}},
 		{name: "bytes", command: sh(`printf '\000\001\377\033[31m\nend\n'`), prints: []string{"\x00\x01\xff\x1b[31m\nend\n"}},
@@ -179,7 +183,7 @@ func reporting(interpreter string) []row {
 		{name: "kubeflow", files: map[string]string{"train.py": "@kubeflow.py"}, command: run("--epochs", "3", "python3", "train.py"), needs: python, describe: epochs},
 		{
 			name: "library", files: map[string]string{"train.py": "@library.py"}, command: run("--epochs", "4", "python3", "train.py"), needs: python,
-			prints: []string{"\ntrained 40 steps\n", "succeeded: 4 epochs in "}, describe: []string{"4 of 4 epochs"},
+			prints: []string{"\ntrained 40 steps\n", "succeeded: 4 epochs in ", "\n  waited      ", "\n  ran         ", "/model, after epoch 4\n  files       "}, describe: []string{"4 of 4 epochs"},
 		},
 		{
 			name: "library-that-fails", files: map[string]string{"train.py": "@library.py"}, command: run("--epochs", "4", "python3", "train.py", "fail"), needs: python, attempts: 2,

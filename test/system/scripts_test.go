@@ -57,6 +57,11 @@ func TestScriptsEndAsTheirUsersExpect(t *testing.T) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	prices := filepath.Join(c.dir, "tariff.yaml")
+	if err := os.WriteFile(prices, []byte("currency: EUR\nprice_per_kwh: 0.3\ncarbon: {grams_per_kwh: 400}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.flags = append(c.flags, "--tariff", prices)
 	c.env = []string{"HOME=" + home, "OMP_NUM_THREADS=1"}
 	interpreter := debianTorch()
 	if interpreter == "" {

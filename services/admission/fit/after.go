@@ -1,6 +1,10 @@
 package fit
 
-import "github.com/switchyard-dl/switchyard/libs/train"
+import (
+	"cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
 
 // after checks the jobs that the job waits for.
 func (c *checker) after() {
@@ -23,5 +27,31 @@ func (c *checker) after() {
 			c.reasons = append(c.reasons, d.Unmet(state))
 		}
 		seen[d.Job] = d.On
+	}
+}
+
+// continues checks the job from whose checkpoints this one begins.
+func (c *checker) continues() {
+	const field = "continue"
+	other, from := c.spec.Continue, c.where.Continued
+	user := cmp.Or(c.spec.User, c.who.User)
+	switch {
+	case other == "":
+	case from == nil:
+		c.refuse("UnknownJob", field, "name the job by its id, as `switchyard ps` shows it; an ended job is known for a while only",
+			"want a job that was submitted before this one, found %s", quote(string(other)))
+	case from.Spec.User != user:
+		c.refuse("NotYourself", field, "copy the files of that job, and let the program load them",
+			"%s belongs to %s, and this job to %s", other, quote(from.Spec.User), quote(user))
+	case !from.State.Terminal() && from.State != train.StatePaused:
+		c.refuse("NotEnded", field, "`switchyard pause "+string(other)+"` makes it leave by its checkpoint",
+			"want a job that has ended or is paused, and %s is %s", other, from.State)
+	case !from.Saved():
+		c.refuse("NoCheckpoint", field, "leave continue out: the job then begins from the beginning", "%s has saved no checkpoint", other)
+	case c.spec.MaxEpochs > 0 && from.EpochsDone >= c.spec.MaxEpochs:
+		c.refuse("OutOfRange", "max_epochs", "", "want more than the %d epochs that %s has done, found %d", from.EpochsDone, other, c.spec.MaxEpochs)
+	case c.onlyPods():
+		c.refuse("NotSupported", field, "give both jobs the same snapshots_dir, and let the program load the checkpoint from there",
+			"all nodes are those of Kubernetes: checkpoints are not copied between the volumes of pods")
 	}
 }

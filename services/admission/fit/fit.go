@@ -28,8 +28,10 @@ type Identity struct {
 type Inventory struct {
 	Nodes []train.Node
 	// Jobs are the states of the earlier jobs that the spec names in after.
-	Jobs  map[train.JobID]train.State
-	Means Means
+	Jobs map[train.JobID]train.State
+	// Continued is the job that the spec names in continue; nil if it is unknown.
+	Continued *train.Job
+	Means     Means
 }
 
 // Means are the ways in which people can be notified, besides webhooks.
@@ -118,6 +120,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.ports()
 	c.energy()
 	c.after()
+	c.continues()
 	c.notify()
 	malformed := len(c.reasons) > 0
 	c.feasible()

@@ -83,7 +83,12 @@ func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
 
 func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
 	job.Spec, job.AdmittedAt, job.Ended = b.Spec, f.Time, b.Ended
-	explain(job, train.ReasonAdmitted, fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
+	job.EpochsDone, job.EpochStep, job.EpochSteps, job.Checkpoint = b.From.EpochsDone, b.From.EpochStep, b.From.EpochSteps, b.From.Path
+	message := fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position)
+	if b.Spec.Continue != "" {
+		message += fmt.Sprintf("; continues %s%s", b.Spec.Continue, afterSaved(job))
+	}
+	explain(job, train.ReasonAdmitted, message, "")
 	return true
 }
 
@@ -195,8 +200,14 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	job.Attempt, job.Restarts = b.Attempt, max(b.Attempt-1, 0)
 	job.Devices, job.Generation, job.AttemptStartedAt = b.Devices, b.Generation, f.Time
 	job.EpochsDone = max(job.EpochsDone, b.EpochsDone)
+	if b.FromScratch {
+		job.EpochsDone, job.EpochStep, job.Checkpoint = 0, 0, ""
+		warn(job, fmt.Sprintf("attempt %d begins again: no checkpoint of the job is left on %s", b.Attempt, cmp.Or(b.Machine, b.Node)))
+	}
 	message := fmt.Sprintf("attempt %d runs on %s of node %s", b.Attempt, train.JoinDevices(b.Devices), b.Node)
 	switch {
+	case b.FromScratch:
+		message += ", begins again: no checkpoint is left"
 	case b.EpochsDone == job.EpochsDone && job.EpochStep > 0:
 		message += ", goes on after " + reached(job)
 	case b.EpochsDone > 0:
@@ -242,10 +253,13 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	return true
 }
 
-// checkpointWritten takes note of the steps of an epoch that are saved, so that the job's progress counts them.
+// checkpointWritten notes the checkpoint, and the steps of an epoch that it holds: the job's progress counts them.
 func checkpointWritten(job *train.Job, b *event.CheckpointWritten) bool {
 	if b.EpochsDone == job.EpochsDone && b.EpochStep > job.EpochStep {
 		job.EpochStep, job.EpochSteps = b.EpochStep, b.EpochSteps
+	}
+	if b.Attempt >= job.Attempt {
+		job.Checkpoint = clip(b.Path, maxText)
 	}
 	return true
 }

@@ -32,6 +32,14 @@ func reached(job *train.Job) string {
 	return fmt.Sprintf("epoch %d", job.EpochsDone)
 }
 
+// afterSaved says from where a job goes on, if that is known.
+func afterSaved(job *train.Job) string {
+	if job.EpochsDone == 0 && job.EpochStep == 0 {
+		return ""
+	}
+	return " after " + reached(job)
+}
+
 // lost says how much training is to be repeated.
 func lost(of train.Resume) string {
 	const worthMentioning = 1 // seconds

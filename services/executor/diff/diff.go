@@ -148,14 +148,19 @@ func (s State) seenFor(seen map[ReportKey]time.Time, a train.Attempt) time.Durat
 }
 
 // Restarts reports whether an attempt resumes from saved state: a finished epoch, or a checkpoint of an earlier
-// attempt. Code that is started with JOB_RESTARTED loads its checkpoint and would fail without one.
+// attempt or of the job that this one continues. Code that is started with JOB_RESTARTED loads its checkpoint and would
+// fail without one.
 func Restarts(s State, a train.Attempt) bool {
+	job := s.Jobs[a.Job]
+	if a.FromScratch || a.Number == 1 && job.Spec.Continue == "" {
+		return false
+	}
 	for n := 1; n < a.Number; n++ {
 		if s.Reports[ReportKey{a.Job, n}].Checkpoint != "" {
 			return true
 		}
 	}
-	return a.Number > 1 && (a.StartedEpochs > 0 || a.StartedStep > 0)
+	return a.StartedEpochs > 0 || a.StartedStep > 0 || job.Checkpoint != ""
 }
 
 // Limits bound how long things may take.

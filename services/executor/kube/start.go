@@ -25,6 +25,9 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	if err == nil && s.Spec.Upload != "" {
 		err = errUpload
 	}
+	if err == nil && s.Spec.Continue != "" {
+		err = errContinue
+	}
 	if err != nil {
 		return b.Refuse(ctx, s.Attempt, train.Exit{Code: launch.CannotStart, Message: err.Error()})
 	}
@@ -32,6 +35,8 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	b.queue.begin(t.key, func(ctx context.Context) error { return b.create(ctx, t) })
 	return nil
 }
+
+var errContinue = errors.New("pods cannot continue another job: give both jobs the same snapshots_dir, and let the program load the checkpoint from there")
 
 var errUpload = errors.New("pods cannot have an uploaded folder: put the code into an image, or into a folder below a volume root, as custom_dir")
 

@@ -36,16 +36,16 @@ type Backend struct {
 	stopAsked map[string]time.Time
 	// followed are the folders of attempts whose supervisor's end is waited for.
 	followed map[string]bool
-	// unpacking are the folders of attempts whose uploaded folder is on its way, troubles says why that of others did
-	// not arrive.
-	unpacking map[string]bool
+	// preparing are the folders of attempts whose uploaded folder or checkpoints are on their way, troubles says why those
+	// of others did not arrive.
+	preparing map[string]bool
 	troubles  map[string]error
 }
 
 // New makes a back end over a data folder.
 func New(dataDir string, bounds Bounds) *Backend {
 	return &Backend{
-		Layout: Layout{DataDir: dataDir}, bounds: bounds, unpacking: map[string]bool{}, troubles: map[string]error{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
+		Layout: Layout{DataDir: dataDir}, bounds: bounds, preparing: map[string]bool{}, troubles: map[string]error{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
 	}
 }
 
@@ -101,7 +101,7 @@ func (b *Backend) MakeSecrets(_ context.Context, job train.JobID, number int) (c
 	if err := makeFolder(dir); err != nil {
 		return "", "", err
 	}
-	capability, err = Secret(filepath.Join(b.Job(job), "capability"))
+	capability, err = Secret(filepath.Join(b.Job(job), capabilityName))
 	if err != nil {
 		return "", "", err
 	}

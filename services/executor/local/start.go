@@ -21,10 +21,10 @@ import (
 )
 
 // Start starts a supervisor that starts the processes. What can never work is recorded as the end. The first attempt of
-// a job with an uploaded folder gets the folder before, while others start.
+// a job with an uploaded folder, or with the checkpoints of another job, gets them before, while others start.
 func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
-	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) {
-		b.startUnpacked(ctx, s)
+	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) || s.Spec.Continue != "" && !exists(b.continued(s.Job)) {
+		b.startPrepared(ctx, s)
 		return nil
 	}
 	return b.start(s)
@@ -111,7 +111,7 @@ func (b *Backend) Starting(job train.JobID, number int) (bool, error) {
 	dir := b.Attempt(job, number)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unpacking[dir] || b.child(dir) {
+	if b.preparing[dir] || b.child(dir) {
 		return true, nil
 	}
 	return false, cmp.Or(b.troubles[dir], errNotTaken)

@@ -16,29 +16,40 @@ import (
 // archive.
 type Uploads func(ctx context.Context, hash string, read func(archive io.Reader) error) error
 
-// startUnpacked fetches the uploaded folder of a job in the background, once for each attempt at a time, and then
-// starts the attempt. A folder that can never be had is recorded as the end of the attempt.
-func (b *Backend) startUnpacked(ctx context.Context, s launch.Setting) {
+// startPrepared fetches what an attempt begins with in the background, once for each attempt at a time, and then starts
+// the attempt. What can never be had is recorded as its end.
+func (b *Backend) startPrepared(ctx context.Context, s launch.Setting) {
 	dir := b.Attempt(s.Job, s.Attempt.Number)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unpacking[dir] {
+	if b.preparing[dir] {
 		return
 	}
-	b.unpacking[dir] = true
+	b.preparing[dir] = true
 	b.followers.Go(func() {
-		err := b.unpack(ctx, s.Job, s.Spec.Upload)
+		err := b.prepare(ctx, s)
 		switch {
-		case errors.Is(err, upload.ErrRefused):
-			err = refuse(dir, train.Exit{Code: launch.CannotStart, Message: err.Error()})
+		case errors.Is(err, errChanged), ctx.Err() != nil:
+		case errors.Is(err, upload.ErrRefused), errors.Is(err, errContinue):
+			err = refuse(dir, unstarted(err))
 		case err == nil:
 			err = b.start(s)
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.unpacking, dir)
+		delete(b.preparing, dir)
 		b.troubles[dir] = err
 	})
+}
+
+// prepare fetches what an attempt begins with: the uploaded folder, and the checkpoints of the job that it continues.
+func (b *Backend) prepare(ctx context.Context, s launch.Setting) error {
+	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) {
+		if err := b.unpack(ctx, s.Job, s.Spec.Upload); err != nil {
+			return err
+		}
+	}
+	return b.copyCheckpoints(ctx, s)
 }
 
 // unpack makes the copy of an uploaded folder. The copy has its name only once it is whole.

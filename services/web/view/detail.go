@@ -17,6 +17,8 @@ type Detail struct {
 	Job train.Job `json:"job"`
 	// RunSeconds is how long its processes have run.
 	RunSeconds float64 `json:"run_seconds"`
+	// ContinuedBy are the jobs that began from its checkpoints.
+	ContinuedBy []train.JobID `json:"continued_by,omitempty"`
 	// Attempt is the newest attempt.
 	Attempt *Attempt `json:"attempt,omitempty"`
 	// Report is what its training code has reported.
@@ -134,6 +136,12 @@ type Neighbour struct {
 func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 	d := Detail{Job: job, RunSeconds: job.RunSecondsAt(now), Progress: progress(x, &job, now)}
 	id := string(job.ID)
+	for other, j := range x.Jobs.All() {
+		if j.Spec.Continue == job.ID && j.State != train.StateRejected {
+			d.ContinuedBy = append(d.ContinuedBy, train.JobID(other))
+		}
+	}
+	slices.Sort(d.ContinuedBy)
 	if attempt := x.Attempts.Get(id); attempt != nil && attempt.Number > 0 {
 		d.Attempt = &Attempt{
 			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Memory: attempt.Memory, Parts: attempt.Parts, Enforcement: attempt.Enforcement,

@@ -44,16 +44,12 @@ func (y onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, e
 	}
 	x, id := index.New(), string(job.ID)
 	err = errors.Join(
-		Load(ctx, y.bus, x.Plans, x.Tunings, x.Nodes, x.Met),
+		Load(ctx, y.bus, x.Plans, x.Jobs, x.Tunings, x.Nodes, x.Met),
 		LoadKeys(ctx, y.bus, x.Attempts, id), LoadKeys(ctx, y.bus, x.Reports, id+".*"), LoadKeys(ctx, y.bus, x.Models, id),
 		LoadKeys(ctx, y.bus, x.Accounts, contract.AccountKey(job.ID)), LoadKeys(ctx, y.bus, x.Courses, contract.EnergyProgressKey(job.ID)),
 	)
 	if experiment, _, is := contract.SplitTrialJob(id); is {
 		err = errors.Join(err, LoadKeys(ctx, y.bus, x.Experiments, experiment))
-	}
-	_, beside := view.Neighbours(x.Plan(), job.ID)
-	for _, a := range beside {
-		err = errors.Join(err, LoadKeys(ctx, y.bus, x.Jobs, string(a.Job)))
 	}
 	if err != nil {
 		return view.Detail{}, err

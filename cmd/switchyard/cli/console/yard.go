@@ -30,8 +30,8 @@ type Yard interface {
 	Find(ctx context.Context, ref string, unknown int) (train.Job, error)
 	// Standing returns where a job stands now.
 	Standing(ctx context.Context, id train.JobID) (view.Standing, error)
-	// Follow calls f with the records of jobs as they are, and whenever one has changed, until f returns false or ctx ends.
-	// It calls f again with a record that has not changed when a plan may know its job for the first time.
+	// Follow calls f with the records of jobs as they are, and whenever one has changed, until f returns false or ctx
+	// ends. It may call f again with a record that has not changed when the first plan knows its job.
 	Follow(ctx context.Context, ids []train.JobID, f func(train.Job) (more bool)) error
 	// Nodes returns the records of the nodes.
 	Nodes(ctx context.Context) ([]*train.Node, error)

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -39,6 +40,8 @@ type description struct {
 	Batches    []view.EpochBatch    `json:"batches,omitempty"`
 	Plan       *view.Plan           `json:"plan,omitempty"`
 	Company    *companyView         `json:"company,omitempty"`
+	// ContinuedBy are the jobs that began from its checkpoints.
+	ContinuedBy []train.JobID `json:"continued_by,omitempty"`
 	// Progress is the part of the training that is done, by its steps if they are known.
 	Progress *float64 `json:"progress,omitempty"`
 	// Silent is set while running code reports no more steps.
@@ -89,9 +92,18 @@ func (d *description) locate(ctx context.Context, a *console.Console) {
 	}
 }
 
+// card is what became of the job.
+func (d description) card() render.Card {
+	c := render.Card{Job: d.Job, Account: d.Account, Report: d.Report, Folders: d.Folders}
+	if d.Attempt != nil {
+		c.Places = d.Attempt.Places()
+	}
+	return c
+}
+
 func describing(d view.Detail) description {
 	return description{
 		Job: d.Job, RunSeconds: d.RunSeconds, Attempt: d.Attempt, Report: d.Report, Batches: d.Batches, Plan: d.Plan, Company: viewCompany(d),
-		Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
+		ContinuedBy: d.ContinuedBy, Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
 	}
 }

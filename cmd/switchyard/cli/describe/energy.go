@@ -18,15 +18,9 @@ func (p *page) energy(d description) {
 		return
 	}
 	p.section("energy")
-	soFar := " so far"
-	if account.Final {
-		soFar = ""
+	if !d.Job.State.Terminal() { // its card has it
+		p.field("  spent", "%s", render.EnergyWords(*account))
 	}
-	how := "by " + strings.Join(account.Methods, " and ")
-	if render.ModelledMark(account.Methods) != "" {
-		how = "modelled from the use of the processor, not measured"
-	}
-	p.field("  spent", "%s%s, %s", render.EnergyOf(*account), soFar, how)
 	p.energyParts(account)
 	p.field("  power", "%.1f W mean over %s, %.1f W peak", account.MeanPower.Watts(), render.Duration(account.Seconds), account.PeakPower.Watts())
 	if account.Epochs > 0 {

@@ -54,6 +54,9 @@ func describeText(d description, now time.Time) string {
 	p.batchChoice(d)
 	p.company(d)
 	p.times(j, now)
+	for _, id := range d.ContinuedBy {
+		p.field("continued", "by %s, from a copy of its checkpoints", id)
+	}
 	p.course(d, now)
 	p.tuning(d.Tuning)
 	p.finish(d, now)
@@ -138,16 +141,25 @@ func (p *page) times(j train.Job, now time.Time) {
 		line = "not read by admission yet"
 	}
 	p.field("submitted", "%s", line)
+	if j.Spec.Continue != "" {
+		p.field("continues", "%s, from a copy of its checkpoints", j.Spec.Continue)
+	}
 }
 
 // course prints the progress of the job, and what happened on the way.
 func (p *page) course(d description, now time.Time) {
 	j := d.Job
 	p.progress(d)
-	if j.Attempt > 0 {
-		p.field("ran", "%s%s", render.Duration(d.RunSeconds), interruptions(j))
+	if j.State.Terminal() {
+		for _, line := range d.card().Lines() {
+			p.field(line[0], "%s", line[1])
+		}
+		return
 	}
-	if a := d.Attempt; a != nil && !j.State.Terminal() {
+	if j.Attempt > 0 {
+		p.field("ran", "%s%s", render.Duration(d.RunSeconds), render.Interruptions(j))
+	}
+	if a := d.Attempt; a != nil {
 		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.Places(), "of"))
 		if a.Stop != train.StopNone {
 			line += fmt.Sprintf(", asked to stop (%s) %s ago", a.Stop, render.Duration(now.Sub(a.StopSince).Seconds()))
@@ -191,26 +203,6 @@ func (p *page) progress(d description) {
 	p.field("progress", "%s %s", render.ProgressBar(*d.Progress, width), strings.Join(parts, ", "))
 }
 
-// interruptions counts why a job has run in several attempts.
-func interruptions(j train.Job) string {
-	var all []string
-	for _, c := range []struct {
-		times     int
-		one, many string
-	}{{j.Rescales, "rescale", "rescales"}, {j.Preemptions, "preemption", "preemptions"}, {j.Recoveries, "restart after a crash", "restarts after a crash"}, {j.Retries, "retry", "retries"}} {
-		if c.times > 0 {
-			all = append(all, counted(c.times, c.one, c.many))
-		}
-	}
-	switch {
-	case len(all) > 0:
-		return fmt.Sprintf(" in %s: %s", render.Plural(j.Attempt, "attempt"), strings.Join(all, ", "))
-	case j.Attempt > 1:
-		return fmt.Sprintf(" in %s", render.Plural(j.Attempt, "attempt"))
-	}
-	return " without interruption"
-}
-
 // because says why in words, with the code for programs behind.
 func because(r train.Reason) string {
 	if r.Code == "" {
@@ -225,15 +217,9 @@ func (p *page) checkpoint(d description, now time.Time) {
 	if r == nil {
 		return
 	}
-	saved := render.EscapeText(cmp.Or(d.CheckpointPath, r.Checkpoint))
 	switch {
-	case r.Checkpoint != "" && r.CheckpointStep > 0:
-		p.field("checkpoint", "%s, after step %d of epoch %d", saved, r.CheckpointStep, r.CheckpointEpochs+1)
-	case r.FoundCheckpoint:
-		p.field("checkpoint", "%s", saved)
 	case r.Checkpoint != "":
-		p.field("checkpoint", "%s, after epoch %d", saved, r.CheckpointEpochs)
-	case j.State.Terminal():
+		p.field("checkpoint", "%s", d.card().Checkpoint())
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")
 		p.field("", "--preempt signal --checkpoint PATTERN, or let it call the job API (docs/your-script.md)")

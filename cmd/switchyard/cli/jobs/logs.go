@@ -63,6 +63,9 @@ func Logs(ctx context.Context, a *console.Console, y console.Yard, ref string, o
 	if flushed := out.Flush(); err == nil {
 		err = flushed
 	}
+	if err == nil && r.job.State.Terminal() {
+		r.card(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // an interrupt is the usual end
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -122,15 +123,13 @@ func purgeFolder(layout installation.Layout, id train.JobID, o purgeOptions) (fr
 	if err != nil {
 		return 0, fmt.Errorf("list the folder of %s: %w", id, err)
 	}
-	snapshots := layout.Snapshots(id)
-	left := false
+	left := !o.snapshots && sizeOf(jobfiles.Checkpoints(layout, id))+sizeOf(layout.Snapshots(id)) > 0
 	for _, e := range entries {
-		path := filepath.Join(layout.Job(id), e.Name())
-		size := sizeOf(path)
-		if path == snapshots && !o.snapshots && size > 0 {
-			left = true
+		if left && jobfiles.Resumes(e.Name()) {
 			continue
 		}
+		path := filepath.Join(layout.Job(id), e.Name())
+		size := sizeOf(path)
 		if !o.dryRun {
 			err = os.RemoveAll(path)
 		}

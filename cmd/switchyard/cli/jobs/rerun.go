@@ -8,6 +8,8 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func rerunCommand(a *console.Console) *cobra.Command {
@@ -31,11 +33,7 @@ func rerun(ctx context.Context, a *console.Console, y console.Yard, ref, id stri
 	if err != nil {
 		return err
 	}
-	spec := d.Job.Spec
-	// The record has defaults and resolved folders; the submission itself may be older than its stream keeps.
-	if d.Submission != nil {
-		spec = *d.Submission
-	}
+	spec := submittedAs(d)
 	next, err := (&submitFlags{id: id}).jobID(spec)
 	if err != nil {
 		return err
@@ -48,4 +46,13 @@ func rerun(ctx context.Context, a *console.Console, y console.Yard, ref, id stri
 		return err
 	}
 	return printSubmission(a, result, time.Now())
+}
+
+// submittedAs returns the submission of a job. Its record has defaults and resolved folders; it serves if the stream no
+// longer has the submission.
+func submittedAs(d view.Detail) train.Spec {
+	if d.Submission == nil {
+		return d.Job.Spec
+	}
+	return *d.Submission
 }

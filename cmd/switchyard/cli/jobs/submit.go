@@ -39,12 +39,21 @@ func submitCommand(a *console.Console) *cobra.Command {
 		Use:   "submit [FILE|-] [flags] [-- COMMAND ARG..]",
 		Short: "Submit a job from a YAML or JSON file, from flags, or both",
 		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
-the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --print-event shows the message instead, for any other NATS client.`,
+the command; without a file it runs as ` + "`switchyard run`" + ` would run it. --continue JOB alone submits what that job was submitted as, with the
+flags over it. --print-event shows the message instead, for any other NATS client.`,
 		Example: `  switchyard submit job.yaml
   switchyard submit --max-epochs 10 -- python3 train.py --lr 0.1
+  switchyard submit --continue mnist-4f2a --max-epochs 20
   switchyard submit job.json --priority 80 --print-event`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := readSpec(a, cmd, args, f)
+			var base train.Spec
+			if len(args) == 0 && f.spec.Continue != "" {
+				var err error
+				if base, err = continuedSpec(cmd, a, string(f.spec.Continue)); err != nil {
+					return err
+				}
+			}
+			spec, err := readSpec(a, cmd, args, f, base)
 			if err != nil {
 				return err
 			}
@@ -79,8 +88,19 @@ func printEvent(a *console.Console, spec train.Spec, id train.JobID) error {
 	return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
 }
 
-// readSpec puts file, flags and command together and checks the whole as strictly as admission does.
-func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFlags) (train.Spec, error) {
+// continuedSpec returns what a job was submitted as. The jobs that it waited for have no part in what continues it.
+func continuedSpec(cmd *cobra.Command, a *console.Console, ref string) (spec train.Spec, err error) {
+	err = a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+		d, err := y.Job(ctx, ref, exit.Usage)
+		spec = submittedAs(d)
+		return err
+	})
+	spec.After = nil
+	return spec, err
+}
+
+// readSpec puts base, file, flags and command together and checks the whole as strictly as admission does.
+func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFlags, base train.Spec) (train.Spec, error) {
 	file, command := args, []string(nil)
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		file, command = args[:dash], args[dash:]
@@ -88,7 +108,7 @@ func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFla
 	if len(file) > 1 {
 		return train.Spec{}, exit.Errorf(exit.Usage, "put the job's command after --", "want one file, found %d arguments", len(file))
 	}
-	var spec train.Spec
+	spec := base
 	if len(file) == 1 {
 		var err error
 		if spec, err = ReadSpecFile(a, file[0]); err != nil {
@@ -208,7 +228,7 @@ const (
 // Submit publishes a submission and waits for the answer of admission.
 func Submit(ctx context.Context, y console.Yard, spec train.Spec, id train.JobID) (SubmitResult, error) {
 	result := SubmitResult{ID: id}
-	if err := findAwaited(ctx, y, &spec); err != nil {
+	if err := findNamed(ctx, y, &spec); err != nil {
 		return result, err
 	}
 	var err error
@@ -227,8 +247,15 @@ func Submit(ctx context.Context, y console.Yard, spec train.Spec, id train.JobID
 	return result, refusal(j)
 }
 
-// findAwaited replaces what a person called the jobs to wait for by their ids.
-func findAwaited(ctx context.Context, y console.Yard, spec *train.Spec) error {
+// findNamed replaces what a person called the jobs to wait for, and the job to continue, by their ids.
+func findNamed(ctx context.Context, y console.Yard, spec *train.Spec) error {
+	if spec.Continue != "" {
+		job, err := y.Find(ctx, string(spec.Continue), exit.Usage)
+		if err != nil {
+			return fmt.Errorf("continue: %w", err)
+		}
+		spec.Continue = job.ID
+	}
 	found := &train.AfterSpec{}
 	for _, d := range spec.Dependencies() {
 		job, err := y.Find(ctx, string(d.Job), exit.Usage)

@@ -1,0 +1,204 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
+)
+
+// committer writes to one stream. The server syncs its disk once for each write; those that come while one is under way
+// go together as the next, an atomic batch.
+type committer struct {
+	bus    *Bus
+	stream string
+	// writing holds a token while a group is written.
+	writing chan struct{}
+
+	mu     sync.Mutex
+	waits  []*write
+	atomic *bool
+}
+
+// write is a message that waits to be stored.
+type write struct {
+	msg  *nats.Msg
+	done chan stored
+}
+
+// stored is the sequence of a message, or why it has none.
+type stored struct {
+	sequence uint64
+	err      error
+}
+
+const (
+	// mostTogether and mostBytes bound a group.
+	mostTogether = 256
+	mostBytes    = 4 << 20
+	// fewestTogether is the size from which on an atomic batch, for which the server makes a file, costs less than to sync
+	// for each message.
+	fewestTogether = 6
+)
+
+// Headers of atomic batches.
+const (
+	headerBatchID       = "Nats-Batch-Id"
+	headerBatchSequence = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+)
+
+// committer returns the one of a stream.
+func (b *Bus) committer(stream string) *committer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.committers[stream]
+	if c == nil {
+		c = &committer{bus: b, stream: stream, writing: make(chan struct{}, 1)}
+		b.committers[stream] = c
+	}
+	return c
+}
+
+// write stores a message and returns its sequence. After an error other than a refusal of the server it may be stored,
+// too.
+func (c *committer) write(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	w := &write{msg, make(chan stored, 1)}
+	c.mu.Lock()
+	c.waits = append(c.waits, w)
+	c.mu.Unlock()
+	for {
+		select {
+		case s := <-w.done:
+			return s.sequence, s.err
+		case <-ctx.Done():
+			c.leave(w)
+			return 0, ctx.Err()
+		case c.writing <- struct{}{}:
+			if group := c.next(); len(group) > 0 {
+				c.writeGroup(ctx, group)
+			}
+			<-c.writing
+		}
+	}
+}
+
+// leave takes away a write whose caller no longer waits.
+func (c *committer) leave(w *write) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, o := range c.waits {
+		if o == w {
+			c.waits = append(c.waits[:i:i], c.waits[i+1:]...)
+			return
+		}
+	}
+}
+
+// next takes the writes that go together.
+func (c *committer) next() []*write {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, bytes := 0, 0
+	for n < min(len(c.waits), mostTogether) {
+		if bytes += len(c.waits[n].msg.Data); n > 0 && bytes > mostBytes {
+			break
+		}
+		n++
+	}
+	group := c.waits[:n:n]
+	c.waits = c.waits[n:]
+	return group
+}
+
+// writeGroup stores messages together, or if the server refuses that, each on its own.
+func (c *committer) writeGroup(ctx context.Context, group []*write) {
+	ctx, cancel := exchange(context.WithoutCancel(ctx)) // it is not one caller's alone
+	defer cancel()
+	if len(group) >= fewestTogether && c.takesBatches(ctx) {
+		last, err := c.writeBatch(ctx, group)
+		if _, refused := errors.AsType[*jetstream.APIError](err); !refused {
+			for i, w := range group {
+				w.done <- stored{last - uint64(len(group)-1-i), err} //nolint:gosec // a count
+			}
+			return
+		}
+	}
+	var each conc.WaitGroup
+	for _, w := range group {
+		each.Go(func() {
+			ack, err := c.bus.js.PublishMsg(ctx, w.msg)
+			if err != nil {
+				w.done <- stored{0, err}
+				return
+			}
+			w.done <- stored{ack.Sequence, nil}
+		})
+	}
+	each.Wait()
+}
+
+// takesBatches says whether the stream stores atomic batches: an older server would store their messages one by one.
+func (c *committer) takesBatches(ctx context.Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.atomic == nil {
+		s, err := c.bus.js.Stream(ctx, c.stream)
+		if err != nil {
+			return false
+		}
+		c.atomic = &s.CachedInfo().Config.AllowAtomicPublish
+	}
+	return *c.atomic
+}
+
+// writeBatch stores all messages or none, and returns the sequence of the last one.
+func (c *committer) writeBatch(ctx context.Context, group []*write) (uint64, error) {
+	id := strings.TrimPrefix(c.bus.nc.NewInbox(), nats.InboxPrefix)
+	for i, w := range group {
+		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: nats.Header{}}
+		maps.Copy(msg.Header, w.msg.Header)
+		msg.Header.Set(headerBatchID, id)
+		msg.Header.Set(headerBatchSequence, strconv.Itoa(i+1))
+		if i < len(group)-1 {
+			if err := c.bus.nc.PublishMsg(msg); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		msg.Header.Set(headerBatchCommit, "1")
+		answer, err := c.bus.nc.RequestMsgWithContext(ctx, msg)
+		if err != nil {
+			return 0, err
+		}
+		return acknowledged(answer.Data, len(group))
+	}
+	return 0, nil
+}
+
+// acknowledged reads the answer to a batch.
+func acknowledged(answer []byte, messages int) (uint64, error) {
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Sequence uint64              `json:"seq"`
+		Count    int                 `json:"count"`
+	}
+	if err := json.Unmarshal(answer, &ack); err != nil {
+		return 0, fmt.Errorf("read the answer to a batch: %w", err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	if ack.Sequence == 0 || ack.Count != messages {
+		return 0, fmt.Errorf("the server stored %d messages of a batch of %d", ack.Count, messages)
+	}
+	return ack.Sequence, nil
+}

@@ -1,0 +1,167 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/jobfiles"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// capabilityName is the file with the secret by which a job names the folder of its checkpoints.
+const capabilityName = "capability"
+
+// continued is the file that says that a job has its copy of the checkpoints of the job that it continues.
+func (b *Backend) continued(job train.JobID) string { return filepath.Join(b.Job(job), "continued") }
+
+var (
+	errContinue     = errors.New("continue")
+	errNothingSaved = errors.New("nothing that it saved is left on this machine: it ran on another one, or `switchyard purge` removed it")
+	errChanged      = errors.New("changed while it was copied")
+)
+
+// copyCheckpoints gives a job a copy of what the job that it continues has saved: its folder of checkpoints, what else
+// lies in a snapshots folder of its own, and the files of the checkpoint pattern in a working folder of its own.
+// Folders that users name are not copied: the program of the new job sees the same ones. No attempt starts before the
+// whole copy is there, so a copy that a crash interrupted is made again over the files that it left.
+func (b *Backend) copyCheckpoints(ctx context.Context, s launch.Setting) error {
+	if s.Spec.Continue == "" || exists(b.continued(s.Job)) {
+		return nil
+	}
+	if !s.Attempt.FromScratch {
+		if err := b.copyFrom(ctx, s.Spec.Continue, s); err != nil {
+			return fmt.Errorf("%w %s: %w", errContinue, s.Spec.Continue, err)
+		}
+	}
+	return installation.WriteFile(b.continued(s.Job), []byte(s.Spec.Continue))
+}
+
+func (b *Backend) copyFrom(ctx context.Context, other train.JobID, s launch.Setting) error {
+	s.Mounted = b.Mounts(s.Spec)
+	if err := b.resolveFolders(&s); err != nil {
+		return err
+	}
+	c := copier{ctx: ctx}
+	saved := jobfiles.Checkpoints(b.Layout, other)
+	if saved != "" {
+		c.tree(saved, filepath.Join(s.Snapshots, s.Capability), func(string) bool { return false })
+	}
+	if own := b.Snapshots(other); exists(own) && s.Spec.SnapshotsDir == "" {
+		c.tree(own, s.Snapshots, func(name string) bool { return name == string(other) || name == filepath.Base(saved) })
+	}
+	if pattern := s.Spec.Checkpoint; pattern != "" && !filepath.IsAbs(pattern) && workDir(s) == s.Work {
+		names, _ := filepath.Glob(filepath.Join(b.Work(other), pattern)) // a pattern is checked when its job is admitted
+		for _, name := range names {
+			c.tree(name, filepath.Join(s.Work, strings.TrimPrefix(name, b.Work(other))), func(string) bool { return false })
+		}
+	}
+	if c.err != nil || c.files > 0 {
+		return c.err
+	}
+	seen := checkpoints{patterns: filesOf(s, s.Spec.Checkpoint)}
+	if seen.newest().path == "" {
+		return errNothingSaved
+	}
+	return nil
+}
+
+// copier copies files until something goes wrong.
+type copier struct {
+	ctx   context.Context //nolint:containedctx // for one call
+	files int
+	err   error
+}
+
+// tree copies a file or a folder, without the entries of the folder that skip names. Links stay links if they lead to
+// a file beside them, as those to a newest checkpoint do; others are left out.
+func (c *copier) tree(from, to string, skip func(name string) bool) {
+	if c.err != nil {
+		return
+	}
+	c.err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		within, badPath := filepath.Rel(from, path)
+		if err = errors.Join(err, badPath, c.ctx.Err()); err != nil {
+			return err
+		}
+		target := filepath.Join(to, within)
+		switch {
+		case within != "." && within == d.Name() && skip(within):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return os.MkdirAll(target, 0o700)
+		case d.Type() == fs.ModeSymlink:
+			return copyLink(path, target)
+		case d.Type().IsRegular():
+			c.files++
+			return copyOne(path, target)
+		}
+		return nil
+	})
+}
+
+func copyLink(from, to string) error {
+	leads, err := os.Readlink(from)
+	if err != nil || !filepath.IsLocal(leads) {
+		return err
+	}
+	_ = os.Remove(to)
+	return os.Symlink(leads, to)
+}
+
+// copyOne copies a file with its mode and its time, by which the newest checkpoint is found. Two names of one file
+// would not do: programs write over their checkpoints.
+func copyOne(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	before, err := in.Stat()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, before.Mode().Perm()|0o200)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	err = errors.Join(err, out.Sync(), out.Close(), os.Chtimes(to, before.ModTime(), before.ModTime()))
+	after, gone := os.Stat(from)
+	if err == nil && (gone != nil || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime())) {
+		err = fmt.Errorf("%s %w", from, errChanged)
+	}
+	return err
+}
+
+// Purged reports, before the next attempt of a job is claimed, that nothing is left of what the job had saved: its
+// folder on this machine is gone, with the name of its folder of checkpoints. A program that saves in a folder of its
+// user still finds its files.
+func (b *Backend) Purged(job train.Job) bool {
+	if exists(filepath.Join(b.Job(job.ID), capabilityName)) {
+		return false
+	}
+	at := job.Checkpoint
+	if at == "" {
+		return workDirHere(job.Spec) == ""
+	}
+	for _, folder := range []string{launch.SnapshotsTarget, b.Job(job.ID), job.Spec.SnapshotsDir} {
+		if folder != "" && strings.HasPrefix(at, folder+"/") {
+			return true
+		}
+	}
+	return !exists(at)
+}
