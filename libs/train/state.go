@@ -48,6 +48,11 @@ func LiveStates() []State {
 	}
 }
 
+// States returns all states of jobs.
+func States() []State {
+	return append(LiveStates(), StateSucceeded, StateFailed, StateCancelled, StateRejected)
+}
+
 // SameState as a Transition's To leaves the state unchanged.
 const SameState State = "*"
 
@@ -67,7 +72,7 @@ func Transitions() []Transition {
 	running := []State{StateProfiling, StateRunning, StatePreempting}
 	active := slices.Concat([]State{StateStarting}, running)
 	all := LiveStates()
-	whole := slices.Concat(all, []State{StateSucceeded, StateFailed, StateCancelled, StateRejected})
+	whole := States()
 	return []Transition{
 		{"submitted", []State{StateNone}, StateSubmitted},
 		{"admitted", []State{StateSubmitted}, StateQueued},

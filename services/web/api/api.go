@@ -337,14 +337,18 @@ type UnknownStateError struct{ Word, Fix string }
 // Error implements error.
 func (e *UnknownStateError) Error() string { return fmt.Sprintf("%q: no such state", e.Word) }
 
+// StateNames returns the names of the states of jobs.
+func StateNames() []string {
+	var known []string
+	for _, s := range train.States() {
+		known = append(known, string(s))
+	}
+	return known
+}
+
 // States reads the names of states.
 func States(words []string) ([]train.State, error) {
-	var known []string
-	for _, t := range train.Transitions() {
-		if t.To != train.SameState && !slices.Contains(known, string(t.To)) {
-			known = append(known, string(t.To))
-		}
-	}
+	known := StateNames()
 	var states []train.State
 	for _, word := range words {
 		clean := strings.ToLower(strings.TrimSpace(word))

@@ -68,8 +68,8 @@ func describeText(d description, now time.Time) string {
 		p.field(label, "%s", render.EscapeText(w))
 	}
 	p.spec(j.Spec.WithDefaults())
-	p.edits(j.Edits, now)
 	p.folders(d)
+	p.edits(j.Edits, now)
 	p.batches(d.Batches, j.Spec.BaseBatch())
 	p.model(d)
 	p.energy(d)

@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func setCommand(a *console.Console) *cobra.Command {
@@ -65,9 +66,38 @@ Exit codes: 0 all jobs have the new values, 1 a job is unknown or refuses them, 
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return set(ctx, a, y, refs, c, request) })
 		},
 	}
+	cmd.ValidArgsFunction = completeEdit(a)
 	c.declare(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the job")
 	return cmd
+}
+
+// completeEdit completes jobs first, then keys, and values of which there are few.
+func completeEdit(a *console.Console) console.Completer {
+	return func(cmd *cobra.Command, given []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		switch key, _, valued := strings.Cut(begun, "="); {
+		case valued && key == "project":
+			return a.CompleteProperty(func(j view.Job) []string { return []string{"project=" + j.Project} })(cmd, given, begun)
+		case valued:
+			return []cobra.Completion{"device=gpu", "device=cpu", "restart_silent=true", "restart_silent=false"}, cobra.ShellCompDirectiveNoFileComp
+		case len(given) == 0:
+			return a.CompleteJobs()(cmd, given, begun)
+		}
+		var keys []cobra.Completion
+		for _, k := range train.EditableKeys() {
+			when := "at any time"
+			if k.Waiting {
+				when = "while the job waits"
+			}
+			if strings.HasPrefix(k.Key, begun) {
+				keys = append(keys, cobra.CompletionWithDesc(k.Key+"=", when))
+			}
+		}
+		if len(keys) == 0 {
+			return a.CompleteJobs()(cmd, given, begun)
+		}
+		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
+	}
 }
 
 // readEdit reads KEY=VALUE pairs as strictly as admission does.
