@@ -71,6 +71,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	})
 	running.Go(jobsKnown.Then(told.run))
 	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
+	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()

@@ -102,7 +102,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(l.followPlans)
 	l.recorder = newRecorder(b, p.Log, m)
 	watching.Go(l.recorder.run)
-	asked := &questions{bus: b, log: p.Log, cache: known, terms: s.terms(), now: time.Now, timeout: answerTimeout}
+	asked := &questions{bus: b, log: p.Log, cache: known, terms: s.terms(), policy: policy, grid: rates, now: time.Now, timeout: answerTimeout}
 	watching.Go(asked.run)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()

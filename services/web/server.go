@@ -43,7 +43,8 @@ func (s server) handler() http.Handler {
 		api.RouteJob:     s.job,
 		api.RouteStands:  s.standing,
 		api.RouteRecords: s.records,
-		api.RouteLog:     s.log,
+		api.RouteLog:     executor[train.LogRequest, train.LogChunk](s, train.LogSubject, logQuestion),
+		api.RouteFiles:   executor[train.FileRequest, train.FileAnswer](s, train.FileSubject, fileQuestion),
 		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Nodes, q), nil }),
 		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
 		api.RouteModels:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
@@ -167,30 +168,40 @@ func (s server) unread(ctx context.Context, ref string) (job train.Job, found bo
 	return view.Unread(id, body.Spec), err == nil
 }
 
-// log asks the executor of a node for a piece of a job's output.
-func (s server) log(route api.Route, r *http.Request) (answer, error) {
-	values := r.URL.Query()
-	if _, err := route.Decode(values); err != nil {
-		return answer{}, err
+// executor asks the executor of a node about a job.
+func executor[Q, A any](s server, subject func(train.NodeID) string, question func(job train.JobID, path string, offset int64) Q) func(api.Route, *http.Request) (answer, error) {
+	return func(route api.Route, r *http.Request) (answer, error) {
+		values := r.URL.Query()
+		if _, err := route.Decode(values); err != nil {
+			return answer{}, err
+		}
+		job, err := train.ParseJobID(values.Get("job"))
+		if err != nil {
+			return answer{}, err
+		}
+		offset, err := strconv.ParseInt(cmp.Or(values.Get("offset"), "0"), 10, 64)
+		if err != nil {
+			return answer{}, fmt.Errorf("offset: want a whole number, found %q", values.Get("offset"))
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), waiting)
+		defer cancel()
+		reply, err := bus.Ask[Q, A](ctx, s.bus, subject(train.NodeID(r.PathValue("id"))), question(job, values.Get("path"), offset))
+		switch {
+		case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
+			err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		case err != nil:
+			err = problemError{problem(http.StatusBadGateway, err.Error(), "")}
+		}
+		return answer{body: reply}, err
 	}
-	job, err := train.ParseJobID(values.Get("job"))
-	if err != nil {
-		return answer{}, err
-	}
-	offset, err := strconv.ParseInt(cmp.Or(values.Get("offset"), "0"), 10, 64)
-	if err != nil {
-		return answer{}, fmt.Errorf("offset: want a whole number, found %q", values.Get("offset"))
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), waiting)
-	defer cancel()
-	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, s.bus, train.LogSubject(train.NodeID(r.PathValue("id"))), train.LogRequest{Job: job, Offset: offset})
-	switch {
-	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
-		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
-	case err != nil:
-		err = problemError{problem(http.StatusBadGateway, err.Error(), "")}
-	}
-	return answer{body: chunk}, err
+}
+
+func logQuestion(job train.JobID, _ string, offset int64) train.LogRequest {
+	return train.LogRequest{Job: job, Offset: offset}
+}
+
+func fileQuestion(job train.JobID, path string, offset int64) train.FileRequest {
+	return train.FileRequest{Job: job, Path: path, Offset: offset}
 }
 
 // problemError is an error whose answer is given.

@@ -29,6 +29,7 @@ const (
 	RouteStands  = "standing"
 	RouteRecords = "records"
 	RouteLog     = "log"
+	RouteFiles   = "files"
 	RouteNodes   = "nodes"
 	RoutePlan    = "plan"
 	RouteModels  = "models"
@@ -74,7 +75,11 @@ func Routes() []Route {
 		},
 		{
 			Name: RouteLog, Method: "GET", Path: Prefix + "/nodes/{id}/log", Doc: "A piece of the output of a job that has run on the node.", Answer: train.LogChunk{},
-			Query: []Parameter{{Name: "job", Doc: "The whole id of the job."}, {Name: "offset", Doc: "The bytes before the piece; a negative number counts from the end."}},
+			Query: []Parameter{jobParameter(), {Name: "offset", Doc: "The bytes before the piece; a negative number counts from the end."}},
+		},
+		{
+			Name: RouteFiles, Method: "GET", Path: Prefix + "/nodes/{id}/files", Doc: "The files of a job that has run on the node, or a piece of one of them.", Answer: train.FileAnswer{},
+			Query: []Parameter{jobParameter(), {Name: "path", Doc: "The file, as the list names it; without it the answer is the list."}, {Name: "offset", Doc: "The bytes before the piece."}},
 		},
 		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices.", Query: page, Answer: view.Records[train.Node]{}},
 		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
@@ -96,6 +101,8 @@ func Routes() []Route {
 	}
 	return routes
 }
+
+func jobParameter() Parameter { return Parameter{Name: "job", Doc: "The whole id of the job."} }
 
 func sinceParameter() Parameter {
 	return Parameter{Name: "since", Doc: "The " + PositionHeader + " of an answer. A client that comes back to a stream sends the header instead."}

@@ -128,6 +128,10 @@ func (y onBus) Log(ctx context.Context, node train.NodeID, job train.JobID, offs
 	return chunk, err
 }
 
+func (y onBus) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+	return bus.Ask[train.FileRequest, train.FileAnswer](ctx, y.bus, train.FileSubject(node), r)
+}
+
 func (y onBus) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

@@ -112,11 +112,17 @@ func (y onSocket) Nodes(ctx context.Context) (nodes []*train.Node, err error) {
 }
 
 func (y onSocket) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (chunk train.LogChunk, err error) {
-	_, err = y.ask(ctx, api.Prefix+"/nodes/"+url.PathEscape(string(node))+"/log", url.Values{"job": {string(job)}, "offset": {strconv.FormatInt(offset, 10)}}, exit.Failed, &chunk)
+	_, err = y.ask(ctx, nodePath(node)+"/log", url.Values{"job": {string(job)}, "offset": {strconv.FormatInt(offset, 10)}}, exit.Failed, &chunk)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = away{err}
 	}
 	return chunk, err
+}
+
+func (y onSocket) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (answer train.FileAnswer, err error) {
+	query := url.Values{"job": {string(r.Job)}, "path": {r.Path}, "offset": {strconv.FormatInt(r.Offset, 10)}}
+	_, err = y.ask(ctx, nodePath(node)+"/files", query, exit.Failed, &answer)
+	return answer, err
 }
 
 func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
@@ -132,6 +138,8 @@ func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, er
 	_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), exit.Failed, &accepted)
 	return accepted.Repeat, err
 }
+
+func nodePath(node train.NodeID) string { return api.Prefix + "/nodes/" + url.PathEscape(string(node)) }
 
 func jobPath(ref string) string { return api.Prefix + "/jobs/" + url.PathEscape(ref) }
 

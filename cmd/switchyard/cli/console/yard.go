@@ -16,10 +16,10 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// Yard is an installation as commands see it. The service web answers from its index; where it is away, the bus is read.
+// Yard is an installation as commands see it. The service web answers from its index; if it is away, the bus is read.
 //
-// If a job is unknown, the error has the exit code unknown. A stored submission that admission has not read yet counts as
-// a job.
+// If a job is unknown, the error has the exit code unknown. A stored submission that admission has not read yet counts
+// as a job.
 type Yard interface {
 	// Jobs returns a list of jobs on one page, without regard to the query's Limit and After.
 	Jobs(ctx context.Context, q view.Query) (view.Page, error)
@@ -37,6 +37,8 @@ type Yard interface {
 	Nodes(ctx context.Context) ([]*train.Node, error)
 	// Log returns a piece of the output of a job. The error is bus.ErrAway if nobody answers for the node now.
 	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error)
+	// Files returns what the executor of a node says about the files of a job.
+	Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error)
 	// Publish stores a fact that anyone may publish. repeat says that a fact which there is once was stored before.
 	Publish(ctx context.Context, fact event.Fact) (repeat bool, err error)
 }

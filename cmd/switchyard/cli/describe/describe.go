@@ -66,7 +66,7 @@ func describe(ctx context.Context, a *console.Console, y console.Yard, ref strin
 	}
 	d := describing(detail)
 	if d.Mounted != nil {
-		d.locate(ctx, a)
+		d.locate(ctx, y)
 	}
 	if a.Output == "json" {
 		return a.PrintJSON(d)
@@ -76,13 +76,8 @@ func describe(ctx context.Context, a *console.Console, y console.Yard, ref strin
 }
 
 // locate asks the executor of a job that has started where its files are.
-func (d *description) locate(ctx context.Context, a *console.Console) {
-	b, err := a.Connect(ctx)
-	if err != nil {
-		return
-	}
-	defer b.Close()
-	answer, err := results.Ask(ctx, b, train.FileRequest{Job: d.Job.ID})
+func (d *description) locate(ctx context.Context, y console.Yard) {
+	answer, err := results.Ask(ctx, y, train.FileRequest{Job: d.Job.ID})
 	if err != nil {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -26,7 +27,10 @@ import (
 
 // Commands returns the commands about jobs.
 func Commands() []console.Command {
-	list := []console.Command{runCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, setCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{
+		runCommand, shellCommand, attachCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, setCommand, waitCommand, renderCommand,
+		purgeCommand,
+	}
 	for _, v := range verbs() {
 		list = append(list, v.command)
 	}
@@ -63,6 +67,9 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 			}
 			if f.printEvent {
 				return printEvent(a, spec, id)
+			}
+			if f.dryRun {
+				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return dryRun(ctx, a, b, spec, id) })
 			}
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
 				if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {

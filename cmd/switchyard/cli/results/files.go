@@ -18,7 +18,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -37,40 +36,29 @@ const askTimeout = 10 * time.Second
 var errNotStarted = errors.New("the job has not started: it has no files")
 
 // Ask asks the executor of a job's machine for its files.
-func Ask(ctx context.Context, b *bus.Bus, r train.FileRequest) (train.FileAnswer, error) {
-	machine, err := machineOf(ctx, b, r.Job)
+func Ask(ctx context.Context, y console.Yard, r train.FileRequest) (train.FileAnswer, error) {
+	machine, err := machineOf(ctx, y, r.Job)
 	if err != nil {
 		return train.FileAnswer{}, err
 	}
-	return ask(ctx, b, machine, r)
+	return ask(ctx, y, machine, r)
 }
 
-func ask(ctx context.Context, b *bus.Bus, machine train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+func ask(ctx context.Context, y console.Yard, machine train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return bus.Ask[train.FileRequest, train.FileAnswer](ctx, b, train.FileSubject(machine), r)
+	return y.Files(ctx, machine, r)
 }
 
 // machineOf returns the machine on which the files of a job are.
-func machineOf(ctx context.Context, b *bus.Bus, job train.JobID) (train.NodeID, error) {
+func machineOf(ctx context.Context, y console.Yard, job train.JobID) (train.NodeID, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	attempt, _, err := console.GetIfThere(ctx, b, contract.Attempts, string(job))
-	if err != nil {
-		return "", err
+	standing, err := y.Standing(ctx, job)
+	if err == nil && standing.Home == "" {
+		err = errNotStarted
 	}
-	machine := cmp.Or(attempt.Machine, attempt.Home())
-	if machine == "" { // the record of a job that ended long ago is deleted
-		started, _, err := console.LastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(job, event.FactStarted))
-		if err != nil {
-			return "", err
-		}
-		machine = cmp.Or(started.Machine, started.Node)
-	}
-	if machine == "" {
-		return "", errNotStarted
-	}
-	return machine, nil
+	return standing.Home, err
 }
 
 func getCommand(a *console.Console) *cobra.Command {
@@ -86,12 +74,13 @@ it fetches that file from the job's machine over the bus. metrics.csv is made fr
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				job, err := console.FindJob(ctx, b, args[0], exit.Failed)
+				y := console.OnBus(b, time.Now)
+				job, err := y.Find(ctx, args[0], exit.Failed)
 				if err != nil {
 					return err
 				}
 				if len(args) == 1 {
-					return list(ctx, a, b, job)
+					return list(ctx, a, y, job)
 				}
 				for _, name := range args[1:] {
 					if err := get(ctx, a, b, job, name, to); err != nil {
@@ -106,8 +95,8 @@ it fetches that file from the job's machine over the bus. metrics.csv is made fr
 	return cmd
 }
 
-func list(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job) error {
-	answer, err := Ask(ctx, b, train.FileRequest{Job: job.ID})
+func list(ctx context.Context, a *console.Console, y console.Yard, job train.Job) error {
+	answer, err := Ask(ctx, y, train.FileRequest{Job: job.ID})
 	if err != nil {
 		return err
 	}
@@ -136,7 +125,7 @@ func list(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job) er
 
 // get fetches one file. It has its name once it is complete.
 func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, name, to string) (err error) {
-	content := func(w io.Writer) error { return fetch(ctx, b, job.ID, name, w) }
+	content := func(w io.Writer) error { return fetch(ctx, console.OnBus(b, time.Now), job.ID, name, w) }
 	if name == metricsName {
 		content = func(w io.Writer) error { return writeMetrics(ctx, b, job, w) }
 	}
@@ -164,14 +153,14 @@ func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, nam
 }
 
 // fetch copies a file piece by piece. A file that shrinks meanwhile is an error: a job is writing it again.
-func fetch(ctx context.Context, b *bus.Bus, job train.JobID, name string, w io.Writer) error {
-	machine, err := machineOf(ctx, b, job)
+func fetch(ctx context.Context, y console.Yard, job train.JobID, name string, w io.Writer) error {
+	machine, err := machineOf(ctx, y, job)
 	if err != nil {
 		return err
 	}
 	size := int64(-1)
 	for at := int64(0); at != size; {
-		piece, err := ask(ctx, b, machine, train.FileRequest{Job: job, Path: name, Offset: at})
+		piece, err := ask(ctx, y, machine, train.FileRequest{Job: job, Path: name, Offset: at})
 		if err != nil {
 			return err
 		}

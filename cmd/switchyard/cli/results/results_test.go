@@ -39,7 +39,7 @@ func yard(t *testing.T) (*clitest.Terminal, installation.Layout) {
 		})
 	})
 	for ctx.Err() == nil { // until it has subscribed
-		_, err := Ask(ctx, s.Bus, train.FileRequest{Job: "resnet-4f2a"})
+		_, err := Ask(ctx, s.Yard(clitest.Noon), train.FileRequest{Job: "resnet-4f2a"})
 		if err == nil || !strings.Contains(err.Error(), "not running") {
 			break
 		}

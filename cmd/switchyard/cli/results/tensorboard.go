@@ -8,14 +8,12 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -32,19 +30,19 @@ is passed on. Fetch the files of jobs on other machines first (switchyard get).`
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				jobs, flags = args[:dash], args[dash:]
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return tensorboard(ctx, a, b, jobs, flags) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return tensorboard(ctx, a, y, jobs, flags) })
 		},
 	}
 }
 
-func tensorboard(ctx context.Context, a *console.Console, b *bus.Bus, refs, flags []string) error {
-	jobs, err := console.FindJobs(ctx, console.OnBus(b, time.Now), refs, exit.Failed)
+func tensorboard(ctx context.Context, a *console.Console, y console.Yard, refs, flags []string) error {
+	jobs, err := console.FindJobs(ctx, y, refs, exit.Failed)
 	if err != nil {
 		return err
 	}
 	var specs []string
 	for _, job := range jobs {
-		answer, err := Ask(ctx, b, train.FileRequest{Job: job.ID})
+		answer, err := Ask(ctx, y, train.FileRequest{Job: job.ID})
 		if err != nil {
 			return err
 		}
