@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -29,7 +30,7 @@ func (d *handler) edit(ctx context.Context, id train.JobID, m bus.Message) ([]ev
 	decided := event.EditDecided{Request: m.Sequence, ID: request.ID, By: request.By, Reason: request.Reason}
 	err := d.store(ctx, id, m, func(job train.Job) (register.Fact, error) {
 		var err error
-		if decided.Edit, decided.Refused, err = d.verdict(ctx, job, request.Edit, reasons, m); err != nil {
+		if decided.Edit, decided.Refused, err = d.changes(ctx, job, request.Edit, reasons, m); err != nil {
 			return register.Fact{}, err
 		}
 		return register.Fact{Name: event.FactEditDecided, Time: m.Stored, Sequence: m.Sequence, Body: &decided}, nil
@@ -40,30 +41,32 @@ func (d *handler) edit(ctx context.Context, id train.JobID, m bus.Message) ([]ev
 	return []event.Fact{event.JobFact(id, event.FactEditDecided, fmt.Sprintf("edited/%d", m.Sequence), decided)}, nil
 }
 
-// verdict returns what changes, and why it does not.
-func (d *handler) verdict(ctx context.Context, job train.Job, edit train.Edit, reasons []train.Reason, m bus.Message) (train.Edit, []train.Reason, error) {
+// changes returns what changes, or why nothing does.
+func (d *handler) changes(ctx context.Context, job train.Job, edit train.Edit, reasons []train.Reason, m bus.Message) (train.Edit, []train.Reason, error) {
 	if i := slices.IndexFunc(job.Edits, func(e train.Edited) bool { return e.Request == m.Sequence }); i >= 0 {
 		reasons = job.Edits[i].Refused
 	} else if len(reasons) == 0 {
-		where, who := d.inventory.snapshot(), d.who
-		experiment, err := d.experimentOf(ctx, job.ID)
-		if err != nil {
+		var err error
+		if reasons, err = d.checkEdit(ctx, job, edit, m.Stored); err != nil {
 			return edit, nil, err
 		}
-		if experiment != "" {
-			return train.Edit{}, []train.Reason{{Code: "IsTrial", Message: "the job is a trial, and experiment " + experiment + " decides about it"}}, nil
-		}
-		if where.Jobs, err = d.named(ctx, job.ID, job.Spec); err != nil {
-			return edit, nil, err
-		}
-		who.At = m.Stored
-		reasons = fit.CheckEdit(job, edit, who, where, resolve(job.Spec, d.roots))
-		reasons = append(reasons, tooLarge(job.Spec, edit)...)
 	}
 	if len(reasons) > 0 {
 		return train.Edit{}, reasons, nil
 	}
 	return edit, nil, nil
+}
+
+func (d *handler) checkEdit(ctx context.Context, job train.Job, edit train.Edit, at time.Time) ([]train.Reason, error) {
+	experiment, err := d.experimentOf(ctx, job.ID)
+	if err != nil {
+		return nil, err
+	}
+	if experiment != "" {
+		return []train.Reason{{Code: "IsTrial", Message: "the job is a trial, and experiment " + experiment + " decides about it"}}, nil
+	}
+	who, where, err := d.around(ctx, job.ID, job.Spec, at)
+	return append(fit.CheckEdit(job, edit, who, where, resolve(job.Spec, d.roots)), tooLarge(job.Spec, edit)...), err
 }
 
 // tooLarge refuses a spec for which a fact has no room.

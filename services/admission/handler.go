@@ -248,17 +248,21 @@ func (d *handler) candidate(ctx context.Context, c train.Candidate) (train.Job, 
 }
 
 func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
-	where = d.inventory.snapshot()
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
-	where.Jobs, err = d.named(ctx, id, s.spec)
-	if err == nil {
-		where.Continued, err = d.earlier(ctx, id, s.spec.Continue)
-	}
-	who := d.who
-	who.At = s.at
+	who, where, err := d.around(ctx, id, s.spec, s.at)
 	return fit.Check(s.spec, who, where, resolve(s.spec, d.roots)), where, err
+}
+
+// around returns what a spec is checked against at a time.
+func (d *handler) around(ctx context.Context, id train.JobID, spec train.Spec, at time.Time) (who fit.Identity, where fit.Inventory, err error) {
+	who, where = d.who, d.inventory.snapshot()
+	who.At = at
+	if where.Jobs, err = d.named(ctx, id, spec); err == nil {
+		where.Continued, err = d.earlier(ctx, id, spec.Continue)
+	}
+	return who, where, err
 }
 
 // earlier returns the record of a job that another one names; nil if it was never submitted.
