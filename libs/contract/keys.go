@@ -109,8 +109,8 @@ type TrialOfJob struct {
 	Foreign bool        `json:"foreign"`
 }
 
-// ExperimentOf returns the experiment whose trial a job is. record reads what an experiment's record says of its trials;
-// nil if there is no such experiment.
+// ExperimentOf returns the experiment whose trial a job is. record reads what an experiment's record says of its
+// trials; nil if there is no such experiment.
 func ExperimentOf(job train.JobID, record func(experiment string) *Trials) (experiment string, is bool) {
 	experiment, _, named := SplitTrialJob(string(job))
 	if !named {

@@ -48,7 +48,8 @@ func begin(words []cobra.Completion, begun string) []cobra.Completion {
 // completed is the number of jobs that are suggested.
 const completed = 200
 
-// CompleteJobs completes ids and names of this user's jobs, the newest first; everybody's where none of them fits.
+// CompleteJobs completes ids and names of this user's jobs, the newest first; those of all users if none of
+// these fits.
 func (a *Console) CompleteJobs() Completer {
 	return a.complete(func(ctx context.Context, y Yard, given []string, begun string) []cobra.Completion {
 		for _, user := range []string{CurrentUser(), ""} {
