@@ -31,6 +31,7 @@ type handler struct {
 	roots       []string
 	log         *slog.Logger
 	meters      *meters
+	progress    progress
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
@@ -55,6 +56,7 @@ func lane(m bus.Message) string {
 // handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
 // facts.
 func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	d.progress.reach(m.Sequence)
 	if m.ParseErr != nil {
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
 	}
@@ -64,15 +66,6 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 		return d.submitted(ctx, id, m)
 	case event.FactEditRequested:
 		return d.edit(ctx, id, m)
-	case event.FactWanted:
-		experiment, err := d.experimentOf(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if experiment != "" {
-			d.log.Warn("a wish is ignored: the job is a trial, and its experiment decides when it runs", "job", id, "experiment", experiment)
-			return nil, nil
-		}
 	}
 	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
 		return nil, err
@@ -300,9 +293,19 @@ func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (m
 
 // fold folds any other fact into the register.
 func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error {
-	kind, body, err := decode(m)
+	kind, body, err := readFact(m)
 	if err != nil {
 		return err
+	}
+	if kind.Fact == event.FactWanted {
+		experiment, err := d.experimentOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		if experiment != "" {
+			d.log.Warn("a wish is ignored: the job is a trial, and its experiment decides when it runs", "job", id, "experiment", experiment)
+			return nil
+		}
 	}
 	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
 	if kind.Publisher == anyone {
@@ -314,8 +317,8 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 // anyone is the publisher of facts that people may publish.
 const anyone = "anyone"
 
-// decode reads a fact other than a submission.
-func decode(m bus.Message) (event.Kind, any, error) {
+// readFact reads a fact other than a submission.
+func readFact(m bus.Message) (event.Kind, any, error) {
 	kind, known := event.Find(m.Parsed)
 	if !known {
 		return kind, nil, fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)

@@ -15,6 +15,8 @@ type Standing struct {
 	Job train.Job `json:"job"`
 	// Home is the node whose executor has the output of the job; empty before its first start.
 	Home train.NodeID `json:"home,omitempty"`
+	// Pods is set if the newest attempt runs as pods.
+	Pods bool `json:"pods,omitempty"`
 	// Plan is what the newest plan says about the job. It is nil if the plan does not know the job, and once it has ended.
 	Plan *Plan `json:"plan,omitempty"`
 }
@@ -23,7 +25,7 @@ type Standing struct {
 func Stand(x *index.Index, job train.Job) Standing {
 	s := Standing{Job: job}
 	if a := x.Attempts.Get(string(job.ID)); a != nil && a.Number > 0 {
-		s.Home = cmp.Or(a.Machine, a.Home())
+		s.Home, s.Pods = cmp.Or(a.Machine, a.Home()), a.Backend == train.BackendKubernetes
 	}
 	if !job.State.Terminal() {
 		s.Plan = planOf(x.Plan(), job.ID)

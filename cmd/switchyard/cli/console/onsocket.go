@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -131,11 +132,13 @@ func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, er
 		return false, err
 	}
 	s := fact.Subject
+	kind, _ := event.Find(s)
+	pattern, _, _ := strings.Cut(strings.ReplaceAll(kind.Key, "<id>", s.ID), "<")
 	path := api.Prefix + "/" + api.Collection(s.Entity) + "/" + url.PathEscape(s.ID) + "/" + s.Fact
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	var accepted api.Accepted
-	_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), exit.Failed, &accepted)
+	_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), http.Header{api.KeyHeader: {strings.TrimPrefix(fact.Key, pattern)}}, exit.Failed, &accepted)
 	return accepted.Repeat, err
 }
 
@@ -147,15 +150,16 @@ func jobPath(ref string) string { return api.Prefix + "/jobs/" + url.PathEscape(
 func asUser() url.Values { return api.Encode(view.Query{User: CurrentUser()}) }
 
 func (y onSocket) ask(ctx context.Context, path string, query url.Values, unknown int, answer any) (position string, err error) {
-	return y.send(ctx, http.MethodGet, path+"?"+query.Encode(), http.NoBody, unknown, answer)
+	return y.send(ctx, http.MethodGet, path+"?"+query.Encode(), http.NoBody, nil, unknown, answer)
 }
 
 // send sends a request and reads the answer. What is not found has the exit code unknown.
-func (y onSocket) send(ctx context.Context, method, path string, body io.Reader, unknown int, answer any) (position string, err error) {
+func (y onSocket) send(ctx context.Context, method, path string, body io.Reader, header http.Header, unknown int, answer any) (position string, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://switchyard"+path, body)
 	if err != nil {
 		return "", fmt.Errorf("ask %s: %w", path, err)
 	}
+	maps.Copy(request.Header, header)
 	response, err := y.client.Do(request)
 	if ctx.Err() != nil {
 		return "", ctx.Err()

@@ -76,9 +76,8 @@ func Cancel(ctx context.Context, a *console.Console, y console.Yard, refs []stri
 			asked = append(asked, j)
 			continue
 		}
-		// A job that was cancelled and resumed is cancelled again.
-		key := fmt.Sprintf("cancel/%d", j.Resumed)
-		request := event.JobFact(j.ID, event.FactCancelRequested, key, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		life := fmt.Sprintf("cancel/%d", j.Resumed) // a repeated request counts once in each life of a job
+		request := event.JobFact(j.ID, event.FactCancelRequested, life, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
 		if _, err := y.Publish(ctx, request); err != nil {
 			errs = append(errs, fmt.Errorf("job %s: %w", j.ID, err))
 			continue

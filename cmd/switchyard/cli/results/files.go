@@ -35,6 +35,12 @@ const askTimeout = 10 * time.Second
 
 var errNotStarted = errors.New("the job has not started: it has no files")
 
+// errOfPods says where the files of a job on Kubernetes are.
+func errOfPods(job train.JobID) error {
+	return exit.Errorf(exit.Failed, fmt.Sprintf("`switchyard get %s metrics.csv` works; checkpoints lie below snapshots_dir of the job, or executor.pod_snapshots_root", job),
+		"the files of pods stay in their volumes")
+}
+
 // Ask asks the executor of a job's machine for its files.
 func Ask(ctx context.Context, y console.Yard, r train.FileRequest) (train.FileAnswer, error) {
 	machine, err := machineOf(ctx, y, r.Job)
@@ -55,7 +61,11 @@ func machineOf(ctx context.Context, y console.Yard, job train.JobID) (train.Node
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	standing, err := y.Standing(ctx, job)
-	if err == nil && standing.Home == "" {
+	switch {
+	case err != nil:
+	case standing.Pods:
+		err = errOfPods(job)
+	case standing.Home == "":
 		err = errNotStarted
 	}
 	return standing.Home, err
