@@ -270,12 +270,14 @@ func (p *cache) powerOf(parts []train.Part) float64 {
 	return sum
 }
 
-// waits says whether a job has no live attempt by the register: only then is it of use to say what it waits for.
+// waits says whether a job has no live attempt by the register: only then is it of use to say what it waits for. If
+// its devices were taken back before an attempt began, it waits, although the register still has it starting.
 func (p *cache) waits(id train.JobID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j, known := p.jobs[string(id)]
-	return known && !j.State.Active()
+	begins := j.State == train.StateStarting && !p.attempts[string(id)].Live()
+	return known && (begins || !j.State.Active())
 }
 
 // generation is the highest one of a plan that was acted on.
