@@ -1,6 +1,9 @@
 package train
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // EnergySpec is the part of a submission about energy.
 type EnergySpec struct {
@@ -87,4 +90,14 @@ type EnergyRate struct {
 	From        time.Time `json:"from"`
 	GramsPerKWh float64   `json:"grams_per_kwh"`
 	PricePerKWh float64   `json:"price_per_kwh"`
+}
+
+// At returns the rate that holds at a time; false if none is known for it.
+func (r EnergyRates) At(at time.Time) (EnergyRate, bool) {
+	for _, rate := range slices.Backward(r.Rates) {
+		if !rate.From.After(at) {
+			return rate, at.Before(r.Until)
+		}
+	}
+	return EnergyRate{}, false
 }

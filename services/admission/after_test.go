@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -127,6 +129,40 @@ func TestAJobContinuesAnother(t *testing.T) {
 		continues(id, c.other, "")
 		if job := b.await(train.JobID(id), inState(train.StateRejected)); !strings.Contains(job.Message, c.want) {
 			t.Errorf("%s: %q, want %q", id, job.Message, c.want)
+		}
+	}
+}
+
+// A dry run is judged as a submission is, and leaves nothing behind.
+func TestACandidateIsNotSubmitted(t *testing.T) {
+	b := newBench(t)
+	nodes, err := bus.OpenKV(b.ctx, b.bus, contract.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := train.Node{ID: "n1", Cores: 2, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}}
+	if _, err := nodes.Swap(b.ctx, "n1", node, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	b.send("yard.job.known.submitted.v1", b.spec())
+	b.await("known", inState(train.StateQueued))
+	for _, c := range []struct {
+		id, spec   string
+		state      train.State
+		infeasible bool
+		message    string
+	}{
+		{"good", b.spec(), train.StateQueued, false, "position 2 in the queue"},
+		{"bad", `{"name":"x"}`, train.StateRejected, false, "neither command"},
+		{"huge", strings.Replace(b.spec(), "{", `{"devices":9,`, 1), train.StateRejected, true, "9"},
+	} {
+		job, err := bus.Ask[train.Candidate, train.Job](b.ctx, b.bus, train.CandidateSubject, train.Candidate{ID: train.JobID(c.id), Spec: []byte(c.spec)})
+		if err != nil || job.State != c.state || job.Infeasible != c.infeasible || !strings.Contains(job.Message, c.message) {
+			t.Errorf("%s: %s, infeasible %t: %q, error %v", c.id, job.State, job.Infeasible, job.Message, err)
+		}
+		if _, err := b.jobs.Get(b.ctx, c.id); !errors.Is(err, bus.ErrNotFound) {
+			t.Errorf("%s has a record, or its look-up failed: %v", c.id, err)
 		}
 	}
 }

@@ -28,6 +28,7 @@ type handler struct {
 	roots     []string
 	log       *slog.Logger
 	meters    *meters
+	progress  progress
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
@@ -42,7 +43,8 @@ func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []s
 // lane has the facts of each job handled in order. A submission that may name other jobs comes after all facts before
 // it.
 func lane(m bus.Message) string {
-	if m.Parsed.Fact == event.FactSubmitted && bytes.Contains(m.Data, []byte(`"after"`)) {
+	names := bytes.Contains(m.Data, []byte(`"after"`)) || bytes.Contains(m.Data, []byte(`"continue"`))
+	if m.Parsed.Fact == event.FactSubmitted && names {
 		return ""
 	}
 	return m.Parsed.ID
@@ -51,6 +53,7 @@ func lane(m bus.Message) string {
 // handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
 // facts.
 func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	d.progress.reach(m.Sequence)
 	if m.ParseErr != nil {
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
 	}
@@ -178,31 +181,60 @@ func (d *handler) decided(ctx context.Context, id train.JobID) (bool, error) {
 
 // decide answers a submission.
 func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]event.Fact, error) {
-	verdict, where, err := d.judge(ctx, id, s)
+	admitted, rejected, err := d.judge(ctx, id, s)
 	if err != nil {
 		return nil, err
 	}
-	if len(verdict.Reasons) > 0 {
-		for _, r := range verdict.Reasons {
+	if rejected != nil {
+		for _, r := range rejected.Reasons {
 			d.meters.rejected.WithLabelValues(r.Code).Inc()
 		}
-		d.log.Info("job rejected", "job", id, "reasons", len(verdict.Reasons), "first", verdict.Reasons[0].Code,
-			"infeasible", verdict.Infeasible)
-		body := event.Rejected{Reasons: verdict.Reasons, Message: verdict.Message(), Infeasible: verdict.Infeasible}
-		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", body)}, nil
+		d.log.Info("job rejected", "job", id, "reasons", len(rejected.Reasons), "first", rejected.Reasons[0].Code,
+			"infeasible", rejected.Infeasible)
+		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", *rejected)}, nil
+	}
+	d.log.Info("job admitted", "job", id, "user", admitted.Spec.User, "position", admitted.Position)
+	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", *admitted)}, nil
+}
+
+// judge checks a submission against what this installation has, and returns the one answer or the other.
+func (d *handler) judge(ctx context.Context, id train.JobID, s submission) (*event.Admitted, *event.Rejected, error) {
+	verdict, where, err := d.verdict(ctx, id, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(verdict.Reasons) > 0 {
+		return nil, &event.Rejected{Reasons: verdict.Reasons, Message: verdict.Message(), Infeasible: verdict.Infeasible}, nil
 	}
 	maps.DeleteFunc(where.Jobs, func(_ train.JobID, s train.State) bool { return !s.Terminal() })
-	position := d.queue.position(id)
-	d.log.Info("job admitted", "job", id, "user", verdict.Spec.User, "position", position)
-	admitted := event.Admitted{Spec: verdict.Spec, Position: position, Ended: where.Jobs}
+	admitted := &event.Admitted{Spec: verdict.Spec, Position: d.queue.position(id), Ended: where.Jobs}
 	if from := where.Continued; from != nil {
 		admitted.From = event.Saved{EpochsDone: from.EpochsDone, EpochStep: from.EpochStep, EpochSteps: from.EpochSteps, Path: from.Checkpoint}
 	}
-	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", admitted)}, nil
+	return admitted, nil, nil
 }
 
-// judge checks a submission against what this installation has.
-func (d *handler) judge(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
+// candidate answers with the record that a job would have if it were submitted now.
+func (d *handler) candidate(ctx context.Context, c train.Candidate) (train.Job, error) {
+	now := time.Now()
+	m := bus.Message{Data: c.Spec, Stored: now, Sequence: 1, Parsed: event.JobSubject(c.ID, event.FactSubmitted)}
+	s := read(m)
+	job, err := register.Fold(train.Job{ID: c.ID}, register.Fact{Name: event.FactSubmitted, Time: now, Sequence: 1, Body: &event.Submitted{Spec: s.spec}})
+	if err != nil {
+		return job, err
+	}
+	admitted, rejected, err := d.judge(ctx, c.ID, s)
+	if err != nil {
+		return job, err
+	}
+	answer := register.Fact{Name: event.FactAdmitted, Time: now, Sequence: 2, Body: admitted}
+	if rejected != nil {
+		answer.Name, answer.Body = event.FactRejected, rejected
+	}
+	return register.Fold(job, answer)
+}
+
+func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
 	where = d.inventory.snapshot()
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil

@@ -31,6 +31,8 @@ type questions struct {
 	log     *slog.Logger
 	cache   *cache
 	terms   plan.State
+	policy  plan.Policy
+	grid    *grid
 	now     func() time.Time
 	timeout time.Duration
 }
@@ -66,6 +68,9 @@ func (q *questions) answer(ctx context.Context, asked whatif.Question) (whatif.A
 func (q *questions) simulate(ctx context.Context, asked whatif.Question) (whatif.Answer, error) {
 	if !q.cache.ready() {
 		return whatif.Answer{}, &whatif.Refusal{Message: "the planner has just started and has not read all records yet", Fix: "ask again in a moment"}
+	}
+	if asked.Job != nil {
+		return q.try(ctx, *asked.Job)
 	}
 	h, err := q.history(ctx, asked)
 	if err != nil {

@@ -84,11 +84,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(batches.run)
-	asks, err := newOrders(ctx, b)
+	asks, err := newOrders(ctx, b, known)
 	if err != nil {
 		return err
 	}
 	watching.Go(asks.run)
+	watching.Go(asks.watchLosses)
 	probes, err := newProber(ctx, b, p.Log, s.probing, known)
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(l.followPlans)
 	l.recorder = newRecorder(b, p.Log, m)
 	watching.Go(l.recorder.run)
-	asked := &questions{bus: b, log: p.Log, cache: known, terms: s.terms(), now: time.Now, timeout: answerTimeout}
+	asked := &questions{bus: b, log: p.Log, cache: known, terms: s.terms(), policy: policy, grid: rates, now: time.Now, timeout: answerTimeout}
 	watching.Go(asked.run)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,6 +158,16 @@ func (e *estimator) jobStopped(j *learn.Job) {
 		e.forget(oldest.ID)
 	}
 	e.stopped = e.stopped[1:]
+}
+
+// beginning returns the model with which a job would begin.
+func (e *estimator) beginning(_ context.Context, spec train.Spec) (train.Model, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j := learn.New("", spec, e.interference.model)
+	j.Peaks = e.peaks.Of(curve.KindOf(spec).Family)
+	e.library.Lend(j)
+	return j.Model(), nil
 }
 
 // admit begins with a job. What its family has taught already makes a model, and so does the memory of jobs of its

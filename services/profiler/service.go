@@ -64,6 +64,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { st.ignore(m, st.estimator.sample(m)) })
 	})
+	running.Go(caughtUp.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.ModelSubject, st.estimator.beginning) }))
 	// A fit of half the past would publish outdated estimates.
 	running.Go(caughtUp.Then(func(ctx context.Context) error {
 		st.estimator.caughtUp()

@@ -51,6 +51,9 @@ Exit codes: that of the command, 128+N if signal N killed it; 100 if the job fai
 			if f.printEvent {
 				return printEvent(a, spec, id)
 			}
+			if f.dryRun {
+				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return dryRun(ctx, a, b, spec, id) })
+			}
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, os.Interrupt, unix.SIGTERM)
 			defer signal.Stop(signals)

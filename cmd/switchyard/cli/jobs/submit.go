@@ -27,7 +27,7 @@ import (
 
 // Commands returns the commands about jobs.
 func Commands() []console.Command {
-	list := []console.Command{runCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{runCommand, shellCommand, attachCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
 	for _, v := range verbs() {
 		list = append(list, v.command)
 	}
@@ -66,6 +66,9 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 				return printEvent(a, spec, id)
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				if f.dryRun {
+					return dryRun(ctx, a, b, spec, id)
+				}
 				if err := f.travel(ctx, a, b, cmd.Flags(), &spec); err != nil {
 					return err
 				}

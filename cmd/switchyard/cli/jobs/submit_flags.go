@@ -23,6 +23,7 @@ import (
 type submitFlags struct {
 	id         string
 	printEvent bool
+	dryRun     bool
 	spec       train.Spec
 	progress   train.ProgressSpec
 	priority   int
@@ -50,6 +51,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(flagOf(name)) })
 	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
 	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "submit nothing: show whether the job would be admitted, when it would start and end, and its energy")
 	fs.StringVar(&s.Name, "name", "", "name of the job")
 	fs.StringVar(&s.Family, "family", "", "training that the job is a variant of: jobs of a family predict each other (default: same code, image and data)")
 	fs.StringVar(&s.Project, "project", "", "project of the job, by which lists and commands choose jobs")
