@@ -92,12 +92,14 @@ var programs = map[string]struct{ before, after, run string }{
 	"# yaml-language-server: $schema=switchyard.schema.json": {run: "switchyard config check $BLOCK"},
 	"import signal": {after: "import os\nos.kill(os.getpid(), signal.SIGUSR1)\nassert leave\n", run: "python3 $BLOCK"},
 	"nodeagent:":    {run: "switchyard config check $BLOCK"},
+	"admission:":    {run: "switchyard config check $BLOCK"},
 }
 
 // unrun lists the code that is not run, by its first line, with the reason.
 var unrun = map[string]string{
-	"[Service]":         "a unit of systemd, which starts with the machine",
-	`"batch_size": 64,`: "two keys of a job file, without the others",
+	"[Service]": "a unit of systemd, which starts with the machine",
+	"switchyard shell --devices 1 --time-limit 1h": "a person's terminal; test/system has one",
+	`"batch_size": 64,`:                            "two keys of a job file, without the others",
 	`signal.signal(signal.SIGUSR1, lambda *_: (trainer.save_checkpoint("checkpoints/last.ckpt"), sys.exit(0)))`: "Debian has no Lightning",
 	"class Leave(TrainerCallback):":                           "Debian has no transformers",
 	"switchyard net topology --live --svg now.svg":            "several nodes that probe each other; test/net runs it",
