@@ -297,8 +297,8 @@ func (p *cache) powerOf(parts []train.Part) float64 {
 }
 
 // waits says whether a job has no live attempt by the register, and what it is known to wait for: only then is it of
-// use to say why it waits. If its devices were taken back before an attempt began, it waits, although the register still
-// has it starting.
+// use to say why it waits. If its devices were taken back before an attempt began, it waits, although the register
+// still has it starting.
 func (p *cache) waits(id train.JobID) ([]train.Reason, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
