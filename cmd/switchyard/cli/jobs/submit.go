@@ -227,8 +227,9 @@ type SubmitResult struct {
 }
 
 const (
-	// admissionPatience bounds the wait for the answer of admission, planPatience that for the first plan.
-	admissionPatience = 10 * time.Second
+	// admissionPatience bounds the wait for the answer of admission: a busy machine takes its time, and the job is stored.
+	admissionPatience = 30 * time.Second
+	// planPatience bounds the wait for the first plan.
 	planPatience      = time.Second
 )
 
@@ -245,7 +246,7 @@ func Submit(ctx context.Context, y console.Yard, spec train.Spec, id train.JobID
 	}
 	j, err := awaitJob(ctx, y, id, admissionPatience, func(j train.Job) bool { return j.State != train.StateSubmitted })
 	if errors.Is(err, errNotSeen) {
-		err = exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+		err = exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in %s", id, admissionPatience)
 	}
 	if err != nil {
 		return result, err

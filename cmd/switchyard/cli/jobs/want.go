@@ -13,7 +13,9 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // verb is a command that changes what people want of jobs.
@@ -219,11 +221,33 @@ func (v verb) check(ctx context.Context, y console.Yard, j train.Job, force bool
 	if d.Experiment != "" {
 		return exit.Errorf(exit.Failed, "`switchyard tune stop "+d.Experiment+"` ends the experiment", "job %s is a trial: experiment %s decides when it runs", j.ID, d.Experiment)
 	}
-	if !v.leaves || force || !j.State.Active() || d.Attempt == nil || !d.Attempt.Live() || d.Report != nil && d.Report.Askable() {
+	if !v.leaves || force || !j.State.Active() || d.Attempt == nil || !d.Attempt.Live() {
 		return nil
+	}
+	if can, err := askable(ctx, y, d); err != nil || can {
+		return err
 	}
 	return exit.Errorf(exit.Failed, "--force ends its processes; `switchyard hold "+string(j.ID)+"` only keeps it from starting again",
 		"job %s cannot be asked to leave: it has not called the job API, and gets no signal", j.ID)
+}
+
+// askable reports whether an attempt can be asked to leave. A young one gets some time: its program first imports its
+// libraries, and the supervisor looks once a second whether it catches a signal.
+func askable(ctx context.Context, y console.Yard, d view.Detail) (can bool, err error) {
+	const young = 10 * time.Second
+	left := young
+	if !d.Attempt.StartedAt.IsZero() {
+		left -= time.Since(d.Attempt.StartedAt)
+	}
+	wait, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	for {
+		can = d.Report != nil && d.Report.Askable()
+		if can || err != nil || !tick.Pause(wait, LogPoll) {
+			return can, err
+		}
+		d, err = y.Job(ctx, string(d.Job.ID), exit.Failed)
+	}
 }
 
 var errNotSeen = errors.New("the register does not show it")

@@ -62,7 +62,7 @@ func TestWhatPeopleWant(t *testing.T) {
 	silent := clitest.Resnet()
 	silent.ID, silent.Spec.Name = "silent-1", "silent"
 	clitest.PutJob(t, s.Bus, silent)
-	clitest.Put(t, s.Bus, contract.Attempts, "silent-1", train.Attempt{Job: "silent-1", Number: 2, Node: "gpu1", Phase: train.PhaseRunning})
+	clitest.Put(t, s.Bus, contract.Attempts, "silent-1", train.Attempt{Job: "silent-1", Number: 2, Node: "gpu1", Phase: train.PhaseRunning, StartedAt: clitest.Ago(time.Hour)})
 	trial := clitest.Bert() // the id of a trial's job names its experiment
 	trial.ID, trial.Spec.Name = contract.TrialJob("search", 0), "trial"
 	clitest.PutJob(t, s.Bus, trial)
