@@ -143,7 +143,7 @@ func TestVerbsChooseJobs(t *testing.T) {
 	silent := clitest.Resnet()
 	silent.ID, silent.Spec.User, silent.Spec.Project = "mine-2", console.CurrentUser(), "thesis"
 	clitest.PutJob(t, s.Bus, silent)
-	clitest.Put(t, s.Bus, contract.Attempts, "mine-2", train.Attempt{Job: "mine-2", Number: 2, Node: "gpu1", Phase: train.PhaseRunning})
+	clitest.Put(t, s.Bus, contract.Attempts, "mine-2", train.Attempt{Job: "mine-2", Number: 2, Node: "gpu1", Phase: train.PhaseRunning, StartedAt: clitest.Ago(time.Hour)})
 	fold(t, s.Bus)
 	for _, c := range []struct {
 		command string
