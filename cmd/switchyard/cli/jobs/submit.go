@@ -230,7 +230,7 @@ const (
 	// admissionPatience bounds the wait for the answer of admission: a busy machine takes its time, and the job is stored.
 	admissionPatience = 30 * time.Second
 	// planPatience bounds the wait for the first plan.
-	planPatience      = time.Second
+	planPatience = time.Second
 )
 
 // Submit publishes a submission and waits for the answer of admission.
