@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
+	"github.com/switchyard-dl/switchyard/services/admission/mlflow"
 )
 
 // Service is the admission service.
@@ -74,6 +75,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		})
 	}))
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
+	if s.config.MLflow.URI != "" {
+		running.Go(func(ctx context.Context) error {
+			return b.Consume(ctx, mlflow.New(s.config.MLflow, jobs, p.Log).Consumer())
+		})
+	}
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()
