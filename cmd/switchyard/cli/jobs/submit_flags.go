@@ -95,7 +95,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.GPU, "gpu", "", "model of GPU, or several: 'H100|A100'")
 	fs.StringVar(&s.GPUMemory, "gpu-memory", "", "memory that each GPU must have, e.g. 20GiB")
 	fs.IntVar(&s.CPUs, "cpus", 0, "another name of --cores")
-	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB")
+	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB; not enforced without a container")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
 	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
