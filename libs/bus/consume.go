@@ -285,6 +285,32 @@ func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from 
 	})
 }
 
+// Between calls f with the messages of a stream on the given subjects whose sequences lie between two, these included,
+// in order.
+func (b *Bus) Between(ctx context.Context, stream string, filters []string, from, to uint64, f func(Message)) error {
+	messages, err := b.read(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	defer messages.end(ctx)
+	for pending := messages.pending; pending > 0; {
+		raw, err := nextStored(ctx, messages)
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		m, meta, err := delivered(raw)
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		if m.Sequence > to {
+			return nil
+		}
+		f(m)
+		pending = meta.NumPending
+	}
+	return nil
+}
+
 // persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back at some time.
 func (b *Bus) persist(ctx context.Context, what string, read func() error) error {
 	for ctx.Err() == nil {

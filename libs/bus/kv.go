@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -198,19 +199,20 @@ func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error
 		if !deleted {
 			entries = append(entries, e)
 		}
-	}, stop)
+	}, new(atomic.Uint64), stop)
 	if done.Err() != nil && ctx.Err() == nil {
 		return entries, nil // the list is complete
 	}
 	return nil, fmt.Errorf("list %s: %w", k.bucket, errors.Join(err, ctx.Err()))
 }
 
-// relistInterval bounds how long a watcher that missed something goes on with old values.
-const relistInterval = 30 * time.Second
+// checkInterval bounds how long a watcher that missed something goes on with old values.
+const checkInterval = 30 * time.Second
 
 // Watch calls f with every entry and then with every change until ctx ends; deleted is set for a deleted key. A watch
 // delivers state, not events: revisions may be skipped and entries repeated (the whole bucket is listed again after a
-// reconnect and every 30 s). If synced is not nil, it is called each time the list is complete.
+// reconnect, and if the bucket turns out to have changes that never came). If synced is not nil, it is called each time
+// the list is complete.
 func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func()) error {
 	wake, stop := k.bus.reconnects()
 	defer stop()
@@ -219,24 +221,7 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 	}
 	return k.bus.persist(ctx, "bucket "+k.bucket, func() error {
 		for ctx.Err() == nil {
-			round, end := context.WithCancel(ctx)
-			complete := func() {
-				synced()
-				// The interval starts when the list is complete: a long list must not be cut off for ever.
-				time.AfterFunc(relistInterval, end)
-			}
-			var listening conc.WaitGroup
-			listening.Go(func() {
-				select {
-				case <-wake:
-					end()
-				case <-round.Done():
-				}
-			})
-			err := k.scan(round, nil, f, complete)
-			lost := round.Err() == nil
-			end()
-			listening.Wait()
+			lost, err := k.watchOnce(ctx, wake, f, synced)
 			if lost {
 				return err
 			}
@@ -245,8 +230,58 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 	})
 }
 
-// scan reads the newest value of each key and then the changes until ctx ends.
-func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bool), synced func()) error {
+// watchOnce lists the bucket and watches it until it has to be listed again. lost says that the watch broke.
+func (k *KV[T]) watchOnce(ctx context.Context, wake <-chan struct{}, f func(Entry[T], bool), synced func()) (lost bool, err error) {
+	round, end := context.WithCancel(ctx)
+	newest, err := k.bus.LastSequence(round, bucketPrefix+k.bucket)
+	if err != nil {
+		end()
+		return true, err
+	}
+	var seen atomic.Uint64
+	var listening conc.WaitGroup
+	listening.Go(func() {
+		defer end()
+		k.missesNothing(round, wake, &seen)
+	})
+	err = k.scan(round, nil, f, &seen, func() {
+		seen.Store(max(seen.Load(), newest)) // what was newest then is listed, or has gone
+		synced()
+	})
+	lost = round.Err() == nil
+	end()
+	listening.Wait()
+	return lost, err
+}
+
+// missesNothing returns when the connection is new, when ctx ends, and when a watcher has not seen the newest revision
+// for a while.
+func (k *KV[T]) missesNothing(ctx context.Context, wake <-chan struct{}, seen *atomic.Uint64) {
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
+	for before := uint64(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			return
+		case <-check.C:
+		}
+		newest, err := k.bus.LastSequence(ctx, bucketPrefix+k.bucket)
+		if err != nil {
+			continue
+		}
+		if had := seen.Load(); had > 0 && (newest < had || had < before) {
+			k.bus.log.Warn("bucket is listed again: changes did not come", "bucket", k.bucket, "revision", had, "newest", newest)
+			return
+		}
+		before = newest
+	}
+}
+
+// scan reads the newest value of each key and then the changes until ctx ends. From the end of the list on it notes the
+// newest revision.
+func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bool), newest *atomic.Uint64, synced func()) error {
 	if len(patterns) == 0 {
 		patterns = []string{">"}
 	}
@@ -264,7 +299,7 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 	if messages.pending == 0 {
 		synced()
 	}
-	for seen := uint64(1); ; seen++ {
+	for n := uint64(1); ; n++ {
 		raw, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return err
@@ -274,7 +309,10 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 			return err
 		}
 		k.emit(strings.TrimPrefix(raw.Subject(), prefix), meta.Sequence.Stream, raw, f)
-		if seen == messages.pending {
+		if n >= messages.pending {
+			newest.Store(max(newest.Load(), meta.Sequence.Stream))
+		}
+		if n == messages.pending {
 			synced()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
@@ -24,6 +25,15 @@ func (b *Bus) Publish(ctx context.Context, facts ...event.Fact) error {
 		}
 	}
 	return nil
+}
+
+// PublishTogether is Publish for facts whose order does not matter.
+func (b *Bus) PublishTogether(ctx context.Context, facts ...event.Fact) error {
+	side := pool.New().WithErrors().WithFirstError().WithMaxGoroutines(lanesAtOnce)
+	for _, f := range facts {
+		side.Go(func() error { return b.publish(ctx, f) })
+	}
+	return side.Wait()
 }
 
 func (b *Bus) publish(ctx context.Context, f event.Fact) error {

@@ -10,6 +10,10 @@ import (
 // readerTime is how long the server keeps the reader of a process that has ended.
 const readerTime = time.Minute
 
+// resetAttempts is how often the client looks for a consumer that has gone before the reader fails, so that its caller
+// begins again. Without a bound it would look for ever, whatever becomes of its context.
+const resetAttempts = 2
+
 // reader reads a stream in order. The server has room for a thousand consumers of a stream, so a finished reader
 // deletes its own. It is a pull consumer: a push consumer opened at the moment the server comes back can stay silent
 // for good.
@@ -23,7 +27,7 @@ type reader struct {
 }
 
 func (b *Bus) read(ctx context.Context, stream string, config jetstream.OrderedConsumerConfig) (*reader, error) {
-	config.InactiveThreshold = readerTime
+	config.InactiveThreshold, config.MaxResetAttempts = readerTime, resetAttempts
 	try, cancel := exchange(ctx)
 	defer cancel()
 	cons, err := b.js.OrderedConsumer(try, stream, config)
@@ -35,6 +39,7 @@ func (b *Bus) read(ctx context.Context, stream string, config jetstream.OrderedC
 	if err != nil {
 		return nil, err
 	}
+	context.AfterFunc(ctx, messages.Stop) // what Next waits for need not depend on its context
 	return &reader{messages, b, stream, cons, pending}, nil
 }
 

@@ -22,15 +22,11 @@ func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, 
 	if err != nil {
 		return answer, fmt.Errorf("encode the request %s: %w", subject, err)
 	}
-	reply, err := b.nc.RequestWithContext(ctx, subject, data)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return answer, absent(answerer(subject))
-	}
+	request := nats.NewMsg(subject)
+	request.Data = data
+	reply, err := b.request(ctx, request)
 	if err != nil {
-		return answer, fmt.Errorf("ask %s: %w", answerer(subject), err)
-	}
-	if refusal := reply.Header.Get(headerError); refusal != "" {
-		return answer, fmt.Errorf("%s: %s", answerer(subject), refusal)
+		return answer, err
 	}
 	body, err := event.Unpack(reply.Data, reply.Header.Get(event.HeaderEncoding))
 	if err != nil {
@@ -40,6 +36,22 @@ func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, 
 		return answer, fmt.Errorf("decode the reply of %s: %w", answerer(subject), err)
 	}
 	return answer, nil
+}
+
+// request sends a request and returns its reply, unless it is a refusal.
+func (b *Bus) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	who := answerer(m.Subject)
+	reply, err := b.nc.RequestMsgWithContext(ctx, m)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, absent(who)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", who, err)
+	}
+	if refusal := reply.Header.Get(headerError); refusal != "" {
+		return nil, fmt.Errorf("%s: %s", who, refusal)
+	}
+	return reply, nil
 }
 
 // absent is the error that a service does not run. It counts as ErrAway: the question may be asked again.

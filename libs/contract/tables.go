@@ -71,7 +71,7 @@ func Buckets() []BucketInfo {
 		}},
 		{Name: string(Eligibility), Doc: "What keeps jobs off nodes and devices.", Records: []Record{
 			record(Eligibility, "Eligibility", "<node>", planner,
-				"The orders of operators about a node and its devices."),
+				"The orders of operators about a node and its devices, and what is set aside after losses."),
 		}},
 		{Name: string(Models), Doc: "The model learned of each job.", Records: []Record{
 			record(Models, "Models", "<job>", profiler,

@@ -70,7 +70,8 @@ type Tuned struct {
 type Queued struct {
 	Generation uint64         `json:"generation"`
 	Blockers   []train.Reason `json:"blockers"`
-	Position   int            `json:"position"`
+	// Position is the place in the queue at that moment, from 1 on.
+	Position int `json:"position"`
 	// StartInSeconds is the predicted wait; 0 if unknown.
 	StartInSeconds float64 `json:"start_in_seconds,omitempty"`
 }
@@ -194,6 +195,14 @@ type AttemptLost struct {
 	Needs unit.Bytes `json:"needs_bytes,omitempty"`
 	// Enlarged says that the attempt was asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
+	Ran
+}
+
+// Ran says where an attempt ran, and from when on.
+type Ran struct {
+	// Places are its devices, ClaimedAt is when it got them.
+	Places    []train.Part `json:"places,omitempty"`
+	ClaimedAt time.Time    `json:"claimed_at,omitzero"`
 }
 
 // Reestimated corrects the estimate of the whole run.
@@ -286,6 +295,7 @@ type Failed struct {
 	Enlarged bool `json:"enlarged,omitempty"`
 	// Resumed is how often the job had been resumed before.
 	Resumed int `json:"resumed,omitempty"`
+	Ran
 }
 
 // Cancelled ends a job as asked.

@@ -29,6 +29,17 @@ type DrainRequested struct {
 // ResumeRequested asks to give jobs to a node again.
 type ResumeRequested struct{ NodeRequest }
 
+// NodeSetAside says that a node, or some of its devices, gets no more jobs until a time, since different jobs were lost
+// there again and again. Those that run there stay until they end. A request to resume ends it before.
+type NodeSetAside struct {
+	// Devices are the devices that it is about; empty for the whole node.
+	Devices []train.DeviceID `json:"devices,omitempty"`
+	Until   time.Time        `json:"until"`
+	// Jobs are those that were lost, Reason says how, in words.
+	Jobs   []train.JobID `json:"jobs"`
+	Reason string        `json:"reason"`
+}
+
 // NodeSubject returns the subject of a node's fact in its current version.
 func NodeSubject(id train.NodeID, fact string) Subject {
 	return Subject{Entity: "node", ID: string(id), Fact: fact, Version: 1}
@@ -58,5 +69,7 @@ func nodeKinds() []Kind {
 			"The same, and jobs that run there leave at their next save.", body[DrainRequested]),
 		node(FactResumeRequested, "anyone", "node/<id>/resume_requested/<time>",
 			"A request to give jobs to a node again, or to some of its devices.", body[ResumeRequested]),
+		node(FactSetAside, "planner", "node/<id>/set_aside/<job>/<attempt>",
+			"Different jobs were lost there again and again: it gets no more jobs for a while.", body[NodeSetAside]),
 	}
 }

@@ -24,7 +24,11 @@ type Admission struct {
 	TrustBodies    bool
 	MaxArray       int
 	Notify         Notify
+	MLflow         MLflow
 }
+
+// MLflow configures the tracking server to which jobs are mirrored.
+type MLflow struct{ URI, Experiment, Token string }
 
 // MaxNameLength bounds the names of users and tenants, in characters.
 const MaxNameLength = 63
@@ -59,6 +63,14 @@ func (c *Admission) Declare(set *config.Set) {
 		return nil
 	})
 	c.Notify.declare(s)
+	s.String(&c.MLflow.URI, "mlflow-uri", "", "MLflow tracking server to which jobs are mirrored, such as http://mlflow:5000 (empty: none)").Check(func() error {
+		if c.MLflow.URI == "" {
+			return nil
+		}
+		return webURL(c.MLflow.URI)
+	})
+	s.String(&c.MLflow.Experiment, "mlflow-experiment", "switchyard", "MLflow's experiment of jobs without a project; others go to the experiment with the name of their project")
+	s.String(&c.MLflow.Token, "mlflow-token", "", "token for the MLflow tracking server, sent as bearer").Secret()
 }
 
 // factsAge is how long the facts of jobs are kept.

@@ -37,6 +37,7 @@ type Kubernetes struct {
 	Image         string
 	PullPolicy    string
 	VolumeRoots   []string
+	DatasetsDir   string
 	SnapshotsRoot string
 	Tolerate      []string
 	MemoryLimit   string
@@ -95,6 +96,9 @@ func (c *Kubernetes) declare(s *config.Section) {
 			}
 			return nil
 		})
+	s.String(&c.DatasetsDir, "pod-datasets-dir", "",
+		"folder that jobs which name none see at /data, below one of pod_volume_roots; {user} is the user of the job, e.g. /home/{user}/datasets (empty: they have no /data)").
+		Check(func() error { return absoluteOrNone(c.DatasetsDir) })
 	s.String(&c.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots",
 		"folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT").Check(func() error { return volumeRoot(c.SnapshotsRoot) })
 	taint := regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)

@@ -9,10 +9,17 @@ import (
 	"time"
 )
 
-// Eligibility is what keeps jobs off a node besides its own state: the orders of operators.
+// Eligibility is what keeps jobs off a node besides its own state: the orders of operators, and what the planner has
+// set aside after losses.
 type Eligibility struct {
 	// Orders are in force until they are taken back, by device. WholeNode stands for all devices.
 	Orders map[DeviceID]NodeOrder `json:"orders,omitempty"`
+	// Aside is what is set aside, by device, until its time is over or an operator resumes it.
+	Aside map[DeviceID]Aside `json:"aside,omitempty"`
+	// Losses are the latest attempts that were lost there through no fault of their own, in the order of their ends.
+	Losses []NodeLoss `json:"losses,omitempty"`
+	// Resumed is when an operator last resumed the node or a device of it: losses before that do not count.
+	Resumed time.Time `json:"resumed,omitzero"`
 	// Sequence is the place in the stream of the newest request that the record follows.
 	Sequence uint64 `json:"sequence,omitempty"`
 }
@@ -32,6 +39,29 @@ type NodeOrder struct {
 	At  time.Time `json:"at"`
 }
 
+// Aside says that a node or a device is set aside, since different jobs were lost there again and again.
+type Aside struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Why names the losses.
+	Why string `json:"why"`
+}
+
+// NodeLoss is an attempt that was lost on a node.
+type NodeLoss struct {
+	Job     JobID      `json:"job"`
+	Attempt int        `json:"attempt"`
+	Devices []DeviceID `json:"devices,omitempty"`
+	// ClaimedAt is when the attempt began, At when it ended.
+	ClaimedAt time.Time `json:"claimed_at,omitzero"`
+	At        time.Time `json:"at"`
+	// How says how it ended, in a few words.
+	How string `json:"how,omitempty"`
+}
+
+// Same reports whether two losses are of one attempt, whose processes may run on several nodes.
+func (l NodeLoss) Same(o NodeLoss) bool { return l.Job == o.Job && l.Attempt == o.Attempt }
+
 // NodeCondition is what the cluster manager of a node says of it.
 type NodeCondition struct {
 	// Cordoned is set if the manager starts nothing new there.
@@ -44,14 +74,38 @@ type NodeCondition struct {
 	SeenAt time.Time `json:"seen_at"`
 }
 
-// Exclusions returns everything that keeps jobs off a node, in a fixed order: the orders of operators, and its state as
-// its cluster manager sees it.
-func (n *Node) Exclusions(c NodeCondition, e Eligibility) []Exclusion {
+// Exclusions returns everything that keeps jobs off a node at a time, in a fixed order: the orders of operators, what
+// is set aside, what others hold, and its state as its cluster manager sees it.
+func (n *Node) Exclusions(c NodeCondition, e Eligibility, now time.Time) []Exclusion {
 	var all []Exclusion
 	for _, d := range slices.Sorted(maps.Keys(e.Orders)) {
 		all = append(all, e.Orders[d].exclusion(n.ID, d))
 	}
+	for _, d := range slices.Sorted(maps.Keys(e.Aside)) {
+		if a := e.Aside[d]; now.Before(a.Until) {
+			all = append(all, a.exclusion(n.ID, d))
+		}
+	}
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.HeldBy != "" {
+			all = append(all, Exclusion{Node: n.ID, Devices: []DeviceID{d.ID}, Reason: Reason{
+				Code: DeviceHeld, Message: fmt.Sprintf("%s is held by %s", deviceOf(n.ID, d.ID), d.HeldBy), Hint: "it comes free when that ends",
+			}})
+		}
+	}
 	return append(all, c.exclusions(n.ID)...)
+}
+
+func (a Aside) exclusion(id NodeID, d DeviceID) Exclusion {
+	e := Exclusion{Node: id, Until: a.Until, Reason: Reason{
+		Code:    NodeSetAside,
+		Message: fmt.Sprintf("%s is set aside until %s: %s", deviceOf(id, d), a.Until.UTC().Format("15:04:05 MST"), a.Why),
+		Hint:    "look at the node; " + resumeHint(id, d),
+	}}
+	if d != WholeNode {
+		e.Devices = []DeviceID{d}
+	}
+	return e
 }
 
 func (c NodeCondition) exclusions(id NodeID) []Exclusion {

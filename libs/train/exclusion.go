@@ -37,5 +37,7 @@ const (
 	NodeDraining = "NodeDraining"
 	NodeTainted  = "NodeTainted"
 	NodeNotReady = "NodeNotReady"
+	NodeSetAside = "NodeSetAside"
+	DeviceHeld   = "DeviceHeld"
 	StartFailed  = "StartFailed"
 )

@@ -92,6 +92,8 @@ type Spec struct {
 	LogFormat string `json:"log_format,omitempty"`
 	// Progress says where the epochs, steps and losses of a program that does not call the job API can be read.
 	Progress *ProgressSpec `json:"progress,omitempty"`
+	// Shell makes the job interactive (`switchyard shell`). Jobs on Kubernetes cannot be.
+	Shell *ShellSpec `json:"shell,omitempty"`
 	// Preempt: signal lets the job leave its devices although its code calls nothing. The processes that catch SIGUSR1
 	// get it, and SIGTERM after the grace period; if none catches it, the job gets SIGTERM after its next checkpoint. By
 	// default, a job with a checkpoint pattern can be preempted so while one of its processes catches SIGUSR1.

@@ -84,6 +84,8 @@ type Device struct {
 	// units in the whole device.
 	Resource string `json:"resource,omitempty"`
 	Units    int    `json:"units,omitempty"`
+	// HeldBy names what holds the device beside jobs, e.g. a pod of another namespace.
+	HeldBy string `json:"held_by,omitempty"`
 }
 
 // Enforcement is what holds a job to its part of a device's memory.

@@ -184,9 +184,11 @@ type Attempt struct {
 	TokenHash      string `json:"token_hash"`
 	// PID and PIDStart (clock ticks since boot, field 22 of /proc/<pid>/stat) identify the supervisor of the processes
 	// across restarts.
-	PID       int       `json:"pid,omitempty"`
-	PIDStart  uint64    `json:"pid_start,omitempty"`
-	BootID    string    `json:"boot_id,omitempty"`
+	PID      int    `json:"pid,omitempty"`
+	PIDStart uint64 `json:"pid_start,omitempty"`
+	BootID   string `json:"boot_id,omitempty"`
+	// ClaimedAt is when the attempt got its devices, StartedAt when all its processes ran.
+	ClaimedAt time.Time `json:"claimed_at,omitzero"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	Exit      *Exit     `json:"exit,omitempty"`
@@ -383,6 +385,44 @@ func (e Exit) OutOfDeviceMemory() bool {
 // most languages use.
 func (e Exit) OutOfDisk() bool {
 	return e.Code != 0 && (strings.Contains(e.LogTail, "No space left on device") || strings.Contains(e.LogTail, "Disk quota exceeded"))
+}
+
+// DeviceFailed reports whether the program ended because of a broken device, in the words of CUDA and its driver.
+func (e Exit) DeviceFailed() bool {
+	return e.Code != 0 && slices.ContainsFunc([]string{
+		"uncorrectable ECC error", "CUDA_ERROR_ECC_UNCORRECTABLE", "GPU is lost", "fallen off the bus", "CUDA-capable device(s) is/are busy or unavailable",
+	}, func(words string) bool { return strings.Contains(e.LogTail, words) })
+}
+
+// Words says in a few words how an attempt ended that another one follows.
+func (e Exit) Words() string {
+	switch {
+	case e.Reason.Message != "":
+		return e.Reason.Message
+	case e.OutOfDeviceMemory():
+		return "out of memory on a device that it may share"
+	case e.OutOfDisk():
+		return "a disk was full"
+	case e.DeviceFailed():
+		return "its device is broken"
+	case e.Lost:
+		return "the processes vanished"
+	case e.Forced:
+		return "the processes were ended from outside"
+	case e.Signal == "":
+		return "it left when a signal asked it to, without a checkpoint"
+	default:
+		return "killed by " + e.Signal
+	}
+}
+
+// Outside reports whether the machine, and neither the program nor a person, ended the attempt.
+func (e Exit) Outside() bool {
+	elsewhere := []string{"OutOfMemory", "PodDeleted", "Evicted", "Unschedulable", "ImageMissing", "NotCreated", Forbidden}
+	if e.Forced || slices.Contains(elsewhere, e.Reason.Code) {
+		return false
+	}
+	return e.Lost || e.Signal == "SIGKILL" || e.Signal == "SIGBUS" || e.OutOfDisk() || e.DeviceFailed()
 }
 
 // Outcome is the consequence of the end of an attempt for the job.

@@ -28,6 +28,7 @@ type handler struct {
 	roots     []string
 	log       *slog.Logger
 	meters    *meters
+	progress  progress
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
@@ -52,6 +53,7 @@ func lane(m bus.Message) string {
 // handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
 // facts.
 func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	d.progress.reach(m.Sequence)
 	if m.ParseErr != nil {
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
 	}

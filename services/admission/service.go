@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
+	"github.com/switchyard-dl/switchyard/services/admission/mlflow"
 )
 
 // Service is the admission service.
@@ -69,7 +70,17 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	})
 	running.Go(jobsKnown.Then(told.run))
 	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
+	running.Go(jobsKnown.Then(func(ctx context.Context) error {
+		return b.Consume(ctx, bus.Consumer{
+			Name: s.Name() + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
+		})
+	}))
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
+	if s.config.MLflow.URI != "" {
+		running.Go(func(ctx context.Context) error {
+			return b.Consume(ctx, mlflow.New(s.config.MLflow, jobs, p.Log).Consumer())
+		})
+	}
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()

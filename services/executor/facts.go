@@ -45,7 +45,7 @@ func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
 // needs, if known.
 func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.Bytes) event.Fact {
 	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
-	exit := diff.Exit(a)
+	exit, ran := diff.Exit(a), event.Ran{Places: a.Places(), ClaimedAt: a.ClaimedAt}
 	// Each life of a job ends once.
 	end := func(fact string, body any) event.Fact {
 		if a.Resumed > 0 {
@@ -63,10 +63,10 @@ func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.
 		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced, Resume: v.Resume})
 	case train.OutcomeRecovering:
 		f = event.JobFact(a.Job, event.FactAttemptLost, attempt, event.AttemptLost{
-			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Retry: v.Retries, Needs: needs, Enlarged: r.Enlarged, Resume: v.Resume,
+			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Retry: v.Retries, Needs: needs, Enlarged: r.Enlarged, Resume: v.Resume, Ran: ran,
 		})
 	case train.OutcomeFailed, train.OutcomeNone:
-		f = end(event.FactFailed, event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged, Resumed: a.Resumed})
+		f = end(event.FactFailed, event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged, Resumed: a.Resumed, Ran: ran})
 	}
 	f.Time = a.ExitedAt
 	return f

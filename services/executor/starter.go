@@ -93,6 +93,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, Retries: action.Retries, UnstartedInARow: action.UnstartedInARow,
 		Batch: action.Batch, BatchGeneration: action.Generation, Resumed: job.Resumed, Setting: s.cache.setting(action.Job),
+		ClaimedAt: time.Now().UTC(),
 	}
 	if denied(last, a.Setting) {
 		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation

@@ -83,6 +83,16 @@ func (k *kubernetes) labels(log *slog.Logger) *nodelabels.Cache {
 	}}
 }
 
+// holders finds out which devices the pods of others hold.
+func (k *kubernetes) holders(log *slog.Logger) *deviceplugin.Holders {
+	socket := filepath.Join(k.Root, "pod-resources", "kubelet.sock")
+	return &deviceplugin.Holders{Socket: socket, Namespace: k.Namespace, OnChange: func(err error) {
+		if err != nil {
+			log.Warn("devices that other pods hold are not known", "socket", socket, "error", err)
+		}
+	}}
+}
+
 // logLoops copy the logs of jobs' pods into the data folder, report the epochs in them, and answer log requests.
 func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, epochs podlog.Receiver, b *bus.Bus, jobs *bus.KV[train.Job]) []func(context.Context) error {
 	if !k.on() {

@@ -158,7 +158,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 
 // describe returns a function that describes the node. Pods do not see the agent's socket.
 func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber) func(context.Context, time.Time) train.Node {
-	labels := s.kubernetes.labels(p.Log)
+	labels, holders := s.kubernetes.labels(p.Log), s.kubernetes.holders(p.Log)
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
 		limits.describe(n.Devices)
@@ -168,6 +168,7 @@ func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLi
 		n.Probes = probing.addresses()
 		if s.kubernetes.on() {
 			n.Backend, n.Machine, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, "", s.kubernetes.Node, labels.Labels(ctx, now), ""
+			holders.Mark(ctx, n.Devices)
 		}
 		return n
 	}

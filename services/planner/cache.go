@@ -102,7 +102,24 @@ func (p *cache) observeJob(e bus.Entry[train.Job], deleted bool) {
 		// An ended job is of no interest, and there may be very many of them.
 		deleted = true
 	}
+	if before, had := p.jobs[e.Key]; had && !deleted && sameForPlans(before, e.Value) {
+		p.jobs[e.Key] = e.Value
+		return
+	}
 	observe(p, p.jobs, e, deleted)
+}
+
+// sameForPlans says that two records of a job differ at most in what no decision reads: most facts about a job that
+// waits only say why.
+func sameForPlans(x, y train.Job) bool {
+	for _, j := range []*train.Job{&x, &y} {
+		j.LastSequence, j.Generation, j.Since = 0, 0, time.Time{}
+		j.Reason, j.Message, j.Hint, j.Blockers, j.Warnings = "", "", "", nil, nil
+		if !j.State.Active() {
+			j.History = nil
+		}
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 // observeNode keeps each sign of life, but only what else is new, or the first sign after a silence, is worth a
@@ -183,6 +200,15 @@ func (p *cache) observeEligibility(e bus.Entry[train.Eligibility], deleted bool)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	observe(p, p.eligible, e, deleted)
+}
+
+// node returns a node, and how many nodes there are.
+func (p *cache) node(id train.NodeID) (train.Node, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodes[string(id)]
+	n.ID = id
+	return n, len(p.nodes)
 }
 
 // observeInterference keeps what is known until something else is: with it, what was computed from it.
@@ -270,12 +296,13 @@ func (p *cache) powerOf(parts []train.Part) float64 {
 	return sum
 }
 
-// waits says whether a job has no live attempt by the register: only then is it of use to say what it waits for.
-func (p *cache) waits(id train.JobID) bool {
+// waits says whether a job has no live attempt by the register, and what it is known to wait for: only then is it of
+// use to say why it waits.
+func (p *cache) waits(id train.JobID) ([]train.Reason, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j, known := p.jobs[string(id)]
-	return known && !j.State.Active()
+	return j.Blockers, known && !j.State.Active()
 }
 
 // generation is the highest one of a plan that was acted on.

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -11,16 +12,17 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/eligible"
 )
 
-// orders folds the requests of operators into records of what keeps jobs off nodes. It reads them in the order of
-// their stream; a record knows the newest request that it follows, so each counts once.
+// orders folds the requests of operators, and what is set aside, into records of what keeps jobs off nodes. It reads
+// them in the order of their stream; a record knows the newest fact that it follows, so each counts once.
 type orders struct {
 	bus     *bus.Bus
+	cache   *cache
 	records *bus.KV[train.Eligibility]
 }
 
-func newOrders(ctx context.Context, b *bus.Bus) (*orders, error) {
+func newOrders(ctx context.Context, b *bus.Bus, known *cache) (*orders, error) {
 	records, err := bus.OpenKV(ctx, b, contract.Eligibility)
-	return &orders{b, records}, err
+	return &orders{b, known, records}, err
 }
 
 // run works until ctx ends.
@@ -50,10 +52,81 @@ func request(m bus.Message) (r eligible.Request, asked bool, err error) {
 	}
 	r = eligible.Request{Fact: m.Parsed.Fact, At: m.Time, Sequence: m.Sequence}
 	switch m.Parsed.Fact {
+	case event.FactSetAside:
+		b, err := event.Decode[event.NodeSetAside](m.Data)
+		r.Devices, r.Until, r.Why = b.Devices, b.Until, b.Reason
+		return r, true, err
 	case event.FactCordonRequested, event.FactDrainRequested, event.FactResumeRequested:
 		b, err := event.Decode[event.DrainRequested](m.Data) // the others say no more
 		r.NodeRequest, r.Now = b.NodeRequest, b.Now
 		return r, true, err
 	}
 	return r, false, nil
+}
+
+// watchLosses works until ctx ends. It sets aside nodes and devices on which different jobs are lost again and again.
+func (o *orders) watchLosses(ctx context.Context) error {
+	job := func(fact string) string {
+		return event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1}.String()
+	}
+	return o.bus.Consume(ctx, bus.Consumer{
+		Name: "planner-losses", Stream: event.StreamJobs, Filters: []string{job(event.FactAttemptLost), job(event.FactFailed)}, Handle: o.lost,
+	})
+}
+
+func (o *orders) lost(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	if m.ParseErr != nil {
+		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, m.ParseErr)
+	}
+	b, err := event.Decode[event.AttemptLost](m.Data) // a failure has the same keys
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
+	}
+	if b.Retry > 0 || !b.Exit.Outside() {
+		return nil, nil
+	}
+	if !o.cache.ready() {
+		return nil, errUnread
+	}
+	loss := train.NodeLoss{Job: train.JobID(m.Parsed.ID), Attempt: b.Attempt, ClaimedAt: b.ClaimedAt, At: m.Time, How: b.Exit.Words()}
+	for _, p := range b.Places {
+		loss.Devices = p.Devices
+		_, err := o.records.Modify(ctx, string(p.Node), func(e *train.Eligibility) (bool, error) { return eligible.Lose(e, loss), nil })
+		if err != nil {
+			return nil, fmt.Errorf("record the loss of %s on node %s: %w", loss.Job, p.Node, err)
+		}
+	}
+	return o.judge(ctx, loss, b.Places)
+}
+
+// errUnread postpones a loss.
+var errUnread = errors.New("the nodes have not been read yet")
+
+// judge returns what a recorded loss sets aside.
+func (o *orders) judge(ctx context.Context, loss train.NodeLoss, places []train.Part) ([]event.Fact, error) {
+	entries, err := o.records.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the losses of all nodes: %w", err)
+	}
+	known := map[train.NodeID]train.Eligibility{}
+	for _, e := range entries {
+		known[train.NodeID(e.Key)] = e.Value
+	}
+	var facts []event.Fact
+	for _, p := range places {
+		n, count := o.cache.node(p.Node)
+		v, aside := eligible.Judge(known, n, count, loss)
+		if !aside {
+			continue
+		}
+		body := event.NodeSetAside{Devices: v.Devices, Until: v.Until, Reason: v.Why()}
+		for _, l := range v.Losses {
+			body.Jobs = append(body.Jobs, l.Job)
+		}
+		facts = append(facts, event.Fact{
+			Subject: event.NodeSubject(p.Node, event.FactSetAside), Key: fmt.Sprintf("node/%s/set_aside/%s/%d", p.Node, loss.Job, loss.Attempt),
+			Time: loss.At, Body: body,
+		})
+	}
+	return facts, nil
 }

@@ -217,7 +217,7 @@ func TestDecidingChangesNothingInTheState(t *testing.T) {
 // BenchmarkRound measures a decision until its plan is published, for several numbers of waiting jobs, with and without
 // inputs being recorded beside it. Decisions are at the loop's minimum distance.
 func BenchmarkRound(b *testing.B) {
-	for _, jobs := range []int{100, 2000} {
+	for _, jobs := range []int{100, 2000, 10000} {
 		for _, record := range []bool{false, true} {
 			b.Run(fmt.Sprintf("jobs=%d/recorded=%v", jobs, record), func(b *testing.B) {
 				benchmarkRound(b, jobs, record)

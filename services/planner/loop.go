@@ -168,7 +168,7 @@ func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 		l.log.Debug("deciding", "policy", l.policy.Name(), "state", string(input))
 	}
 	next := plan.Decide(state, l.policy)
-	l.meters.decided(time.Since(began))
+	l.meters.decided(time.Since(began), state.Exclusions)
 	next.Generation, next.DecidedAt = max(l.last.Generation, l.cache.generation())+1, now.UTC()
 	return next, state, nil
 }

@@ -19,6 +19,7 @@ type meters struct {
 	recorded    prometheus.Counter
 	unrecorded  prometheus.Counter
 	predictions *prometheus.CounterVec
+	excluded    *prometheus.GaugeVec
 }
 
 func newMeters(r prometheus.Registerer) *meters {
@@ -46,16 +47,31 @@ func newMeters(r prometheus.Registerer) *meters {
 			Help: "First predictions of starts and ends of jobs, by whether it happened before, inside or after the interval, which should hold eight of ten.",
 		}, []string{"of", "happened"}),
 	}
+	m.excluded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "switchyard_planner_excluded", Help: "Nodes and devices that get no jobs, by reason: NodeCordoned, NodeSilent, NodeSetAside and the like.",
+	}, []string{"reason"})
 	for _, of := range []string{"start", "finish"} {
 		for _, at := range []string{"before", "inside", "after"} {
 			m.predictions.WithLabelValues(of, at)
 		}
 	}
-	r.MustRegister(m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded, m.predictions)
+	r.MustRegister(m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded, m.predictions, m.excluded)
 	return m
 }
 
-func (m *meters) decided(took time.Duration) { m.decide.Observe(took.Seconds()) }
+func (m *meters) decided(took time.Duration, excluded []train.Exclusion) {
+	m.decide.Observe(took.Seconds())
+	count := map[string]float64{}
+	for _, e := range excluded {
+		if e.Job == "" {
+			count[e.Reason.Code]++
+		}
+	}
+	m.excluded.Reset()
+	for reason, n := range count {
+		m.excluded.WithLabelValues(reason).Set(n)
+	}
+}
 
 func (m *meters) published(p train.Plan) {
 	devices := 0

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -96,61 +97,52 @@ func TestCountingGoesOnWhereNoPlanIsLeft(t *testing.T) {
 	}
 }
 
-func TestAQueueIsToldInSteps(t *testing.T) {
-	l := &loop{cache: newCache(), published: map[train.JobID]publication{}, newest: newest{known: true}}
+// TestAQueueIsToldItsReasonsOnce: that a queue moves on is in the plan and worth no fact, another reason is. A planner
+// that starts says nothing again.
+func TestAQueueIsToldItsReasonsOnce(t *testing.T) {
 	const jobs = 200
-	count := map[train.JobID]int{}
-	for i := range jobs {
-		j := admitted(train.JobID(fmt.Sprintf("j%03d", i)), 1)
-		l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+	records := make([]train.Job, jobs)
+	for i := range records {
+		records[i] = admitted(train.JobID(fmt.Sprintf("j%03d", i)), 1)
+	}
+	start := func() *loop {
+		l := &loop{cache: newCache(), published: map[train.JobID]publication{}, newest: newest{known: true}}
+		for _, j := range records {
+			l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		}
+		return l
+	}
+	queue := func(first int, code string) []train.Waiting {
+		var waiting []train.Waiting
+		for i := first; i < jobs; i++ {
+			waiting = append(waiting, train.Waiting{Job: records[i].ID, Blockers: []train.Reason{{Code: code, Message: fmt.Sprintf("%d jobs are ahead", i-first)}, {Code: "B"}}})
+		}
+		return waiting
+	}
+	l := start()
+	publish := func() int {
+		facts, sent, _ := l.news()
+		for i, now := range sent {
+			l.published[now.job] = now
+			at := slices.IndexFunc(records, func(j train.Job) bool { return j.ID == now.job })
+			records[at].Blockers = facts[i].Body.(event.Queued).Blockers
+		}
+		return len(facts)
 	}
 	for first := range jobs {
-		l.last.Generation++
-		l.last.Waiting = nil
-		for i := first; i < jobs; i++ {
-			l.last.Waiting = append(l.last.Waiting, train.Waiting{Job: train.JobID(fmt.Sprintf("j%03d", i)), Blockers: []train.Reason{
-				{Code: plan.ReasonWaitingForDevices, Message: fmt.Sprintf("all devices are taken, %d jobs are ahead", i-first)}, {Code: "B"},
-			}})
-		}
-		facts, sent, _ := l.news()
-		for i, s := range sent {
-			l.published[s.job] = s
-			count[s.job]++
-			if at := facts[i].Body.(event.Queued).Position; first > 0 && at <= closePosition && s.job != l.last.Waiting[at-1].Job {
-				t.Errorf("%s told position %d", s.job, at)
-			}
+		l.last.Waiting = queue(first, plan.ReasonWaitingForDevices)
+		if n, want := publish(), map[int]int{0: jobs}[first]; n != want {
+			t.Errorf("%d facts for step %d, want %d", n, first, want)
 		}
 	}
-	// 200, 100, 50, 25, 12, 6, 3, 2, 1.
-	if n := count["j199"]; n != 9 {
-		t.Errorf("the last job was told %d times, want 9", n)
+	l = start()
+	l.last.Waiting = queue(0, plan.ReasonWaitingForDevices)
+	if n := publish(); n != 0 {
+		t.Errorf("a planner that starts publishes %d facts", n)
 	}
-	for id, s := range l.published {
-		if s.position != 1 {
-			t.Errorf("%s was last told position %d", id, s.position)
-		}
-	}
-}
-
-func TestWhatIsWorthAFact(t *testing.T) {
-	before := publication{"j", "queued A: A B", 40}
-	for _, c := range []struct {
-		now  publication
-		told bool
-	}{
-		{publication{"j", "queued A: A B", 40}, false},
-		{publication{"j", "queued A: A B", 21}, false},
-		{publication{"j", "queued A: A B", 20}, true},
-		{publication{"j", "queued A: A B", 79}, false},
-		{publication{"j", "queued A: A B", 80}, true},
-		{publication{"j", "queued A: A B", 3}, true},
-		{publication{"j", "queued B: A B", 40}, true},
-		{publication{"j", "queued A: A", 40}, true},
-		{publication{"j", "planned a cpu:0", 0}, true},
-	} {
-		if c.now.repeats(before) == c.told {
-			t.Errorf("%+v after %+v: told %v", c.now, before, !c.told)
-		}
+	l.last.Waiting = queue(0, "Quota")
+	if n := publish(); n != jobs {
+		t.Errorf("%d facts for another reason, want %d", n, jobs)
 	}
 	if a, b := reasons([]train.Reason{{Code: "A", Message: "x"}, {Code: "C"}, {Code: "B"}}), reasons([]train.Reason{{Code: "A", Message: "y"}, {Code: "B"}, {Code: "C"}, {Code: "C"}}); a != b {
 		t.Errorf("%q and %q", a, b)

@@ -17,11 +17,11 @@ const factsAtOnce = 500
 // has left its devices.
 func (l *loop) publishNews(ctx context.Context) error {
 	facts, sent, more := l.news()
-	for i, f := range facts {
-		if err := l.bus.Publish(ctx, f); err != nil {
-			return err
-		}
-		l.published[sent[i].job] = sent[i]
+	if err := l.bus.PublishTogether(ctx, facts...); err != nil {
+		return err
+	}
+	for _, now := range sent {
+		l.published[now.job] = now
 	}
 	if more {
 		l.cache.wake()
@@ -29,26 +29,11 @@ func (l *loop) publishNews(ctx context.Context) error {
 	return nil
 }
 
-// publication is the content of a fact about a job, in short.
+// publication is the content of a fact about a job, in short: a job whose reasons have only got other words, or another
+// place in the queue, is worth none. The newest plan has these.
 type publication struct {
 	job   train.JobID
 	words string
-	// position in the queue, 0 for a job that has devices.
-	position int
-}
-
-// closePosition is the place in the queue from which on each step is worth a fact.
-const closePosition = 3
-
-// repeats reports whether a fact is not worth publishing after the one before: other words for the same reasons, or
-// a step far down the queue. Otherwise each plan would publish a fact for each job of a long queue.
-func (s publication) repeats(before publication) bool {
-	if s.words != before.words {
-		return false
-	}
-	moved := s.position != before.position
-	far := s.position > closePosition && 2*s.position > before.position && s.position < 2*before.position
-	return !moved || far
 }
 
 // news returns the facts of the newest plan that were not published yet, at most factsAtOnce. more reports whether
@@ -61,7 +46,7 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 	add := func(now publication, fact string, body any) {
 		id := now.job
 		listed[id] = true
-		if before, told := l.published[id]; told && now.repeats(before) {
+		if l.published[id] == now {
 			return
 		}
 		if len(facts) == factsAtOnce {
@@ -90,10 +75,15 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 	}
 	for i, w := range l.last.Waiting {
 		listed[w.Job] = true
-		if !l.cache.waits(w.Job) {
+		before, waits := l.cache.waits(w.Job)
+		if !waits {
 			continue
 		}
-		add(publication{job: w.Job, words: "queued " + reasons(w.Blockers), position: i + 1}, event.FactQueued, event.Queued{
+		now := publication{job: w.Job, words: "queued " + reasons(w.Blockers)}
+		if _, published := l.published[w.Job]; !published && "queued "+reasons(before) == now.words {
+			l.published[w.Job] = now // by a planner before this one
+		}
+		add(now, event.FactQueued, event.Queued{
 			Generation: l.last.Generation, Blockers: w.Blockers, Position: i + 1, StartInSeconds: w.StartInSeconds,
 		})
 	}

@@ -84,11 +84,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(batches.run)
-	asks, err := newOrders(ctx, b)
+	asks, err := newOrders(ctx, b, known)
 	if err != nil {
 		return err
 	}
 	watching.Go(asks.run)
+	watching.Go(asks.watchLosses)
 	probes, err := newProber(ctx, b, p.Log, s.probing, known)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,8 +55,8 @@ func openKV[T any](b *bench, bucket contract.Bucket[T]) *bus.KV[T] {
 	return kv
 }
 
-// serve runs the planner until the end of the test.
-func (b *bench) serve(args ...string) {
+// serve runs the planner until the end of the test, or until stop is called.
+func (b *bench) serve(args ...string) (stop func()) {
 	b.t.Helper()
 	all, err := settings.Of(args...)
 	if err != nil {
@@ -69,12 +70,14 @@ func (b *bench) serve(args ...string) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
-	b.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			b.t.Error(err)
 		}
 	})
+	b.t.Cleanup(stop)
+	return stop
 }
 
 func put[T any](b *bench, kv *bus.KV[T], key string, value T) {
@@ -393,5 +396,51 @@ func TestAnOrderIsFollowed(t *testing.T) {
 		t.Errorf("it waits since %q, want %q", told.Blockers[0].Message, want)
 	}
 	order(event.FactResumeRequested, event.ResumeRequested{})
+	b.await(event.StreamJobs, func(m bus.Message) bool { return m.Parsed.Fact == event.FactPlanned })
+}
+
+// TestANodeThatLosesJobsIsSetAside: three jobs are lost on one GPU in turn, so the planner plans nothing there, also
+// after its restart, until an operator resumes it.
+func TestANodeThatLosesJobsIsSetAside(t *testing.T) {
+	b := newBench(t)
+	gpus := []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}
+	put(b, b.nodes, "a", train.Node{ID: "a", SeenAt: time.Now(), Devices: gpus})
+	began := time.Now().Add(-time.Minute)
+	lose := func(job train.JobID, after int, exit train.Exit) {
+		t.Helper()
+		f := event.JobFact(job, event.FactAttemptLost, "attempt/1/end", event.AttemptLost{Attempt: 1, Exit: exit, Ran: event.Ran{
+			Places: []train.Part{{Node: "a", Devices: []train.DeviceID{"gpu:0"}}}, ClaimedAt: began.Add(time.Duration(after) * time.Second),
+		}})
+		f.Time = began.Add(time.Duration(after+1) * time.Second)
+		if err := b.bus.Publish(b.ctx, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := b.serve()
+	for i, job := range []train.JobID{"j1", "j2", "own", "j3"} {
+		exit := train.Exit{Lost: true}
+		if job == "own" {
+			exit = train.Exit{Code: 1}
+		}
+		lose(job, 2*i, exit)
+	}
+	facts := b.await(event.StreamNodes, key("node/a/set_aside/j3/1"))
+	if told := decode[event.NodeSetAside](t, facts[0]); len(facts) != 1 || !slices.Equal(told.Devices, []train.DeviceID{"gpu:0"}) || !slices.Equal(told.Jobs, []train.JobID{"j1", "j2", "j3"}) {
+		t.Errorf("%d facts, told %+v", len(facts), told)
+	}
+	stop()
+	b.serve()
+	put(b, b.jobs, "j", admitted("j", 2))
+	queued := func(m bus.Message) bool {
+		return m.Parsed.Fact == event.FactQueued && decode[event.Queued](t, m).Blockers[0].Code == train.NodeSetAside
+	}
+	waits := b.await(event.StreamJobs, queued)
+	want := "needs 2 devices, and gpu:0 of node a is set aside until "
+	if told := decode[event.Queued](t, waits[len(waits)-1]).Blockers[0]; !strings.HasPrefix(told.Message, want) || !strings.Contains(told.Message, "3 jobs were lost on it within an hour: j1 (the processes vanished)") {
+		t.Errorf("it waits since %q, want %q", told.Message, want)
+	}
+	if err := b.bus.Publish(b.ctx, event.NodeRequestFact("a", event.FactResumeRequested, time.Now(), event.ResumeRequested{})); err != nil {
+		t.Fatal(err)
+	}
 	b.await(event.StreamJobs, func(m bus.Message) bool { return m.Parsed.Fact == event.FactPlanned })
 }

@@ -30,17 +30,18 @@ func newVerifier(m *meters) *verifier {
 func (f *verifier) predicted(p train.Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	all := p.Predictions()
 	for _, w := range p.Waiting {
 		first := f.first[w.Job]
 		if first.start == nil {
-			first.start, first.said = p.Predicted(w.Job).Start, p.DecidedAt
+			first.start, first.said = all[w.Job].Start, p.DecidedAt
 		}
 		f.first[w.Job] = first
 	}
 	for _, a := range p.Allocations {
 		first := f.first[a.Job]
 		if first.finish == nil {
-			first.finish = p.Predicted(a.Job).Finish
+			first.finish = all[a.Job].Finish
 		}
 		f.first[a.Job] = first
 	}

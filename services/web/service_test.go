@@ -372,7 +372,7 @@ func TestFactsOfPeopleReachTheBus(t *testing.T) {
 			t.Errorf("cordon: %d", status)
 		}
 	}
-	if status, _ := answerOf[api.Accepted](b, b.send("POST", "/api/v1/jobs/first-1/cancel_requested", "")); status != 202 {
+	if status, _ := answerOf[api.Accepted](b, b.send("POST", "/api/v1/jobs/first-1/cancel_requested", "", api.KeyHeader, "0")); status != 202 {
 		t.Errorf("cancel: %d", status)
 	}
 	var stored []string
@@ -382,7 +382,7 @@ func TestFactsOfPeopleReachTheBus(t *testing.T) {
 		}
 	}
 	want := []string{
-		"yard.job.first-1.submitted.v1 job/first-1/submitted", "yard.job.first-1.cancel_requested.v1 job/first-1/cancel",
+		"yard.job.first-1.submitted.v1 job/first-1/submitted", "yard.job.first-1.cancel_requested.v1 job/first-1/cancel/0",
 		"yard.node.n1.cordon_requested.v1 node/n1/cordon_requested/once", "yard.node.n1.cordon_requested.v1 node/n1/cordon_requested/again",
 	}
 	if diff := cmp.Diff(want, stored); diff != "" {

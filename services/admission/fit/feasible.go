@@ -64,18 +64,23 @@ func (c *checker) offered() bool {
 	return true
 }
 
-// unpacked drops the nodes that cannot give a job its uploaded folder; it returns false if none remains.
+// unpacked drops the nodes that cannot give a job its uploaded folder, or a terminal; it returns false if none remains.
 func (c *checker) unpacked() bool {
-	if c.spec.Upload == "" {
+	if c.spec.Upload == "" && c.spec.Shell == nil {
 		return true
 	}
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), inCluster)
-	if len(c.where.Nodes) == 0 {
+	switch {
+	case len(c.where.Nodes) > 0:
+		return true
+	case c.spec.Upload != "":
 		c.refuse("NotSupported", "upload", "put the code into an image, or into a folder below a volume root, as custom_dir",
 			"the nodes run pods, which cannot have an uploaded folder")
-		return false
+	default:
+		c.refuse("NotSupported", "shell", "submit `sleep infinity` with a time_limit, and `kubectl exec -it` into its pod",
+			"the nodes run pods, to which Switchyard attaches no terminal")
 	}
-	return true
+	return false
 }
 
 func (c *checker) enoughDevices() {

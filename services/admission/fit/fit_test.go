@@ -413,6 +413,9 @@ func TestPaths(t *testing.T) {
 		{"an uploaded folder", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) {
 			s.CustomDir, s.Upload, s.WorkDir = "", strings.Repeat("0a", 32), "/custom/sub"
 		}, nil},
+		{"a key of a shell", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Shell = &train.ShellSpec{Key: "x"} }, []string{
+			`InvalidKey shell.key: want a SHA-256 as 64 hexadecimal digits, found "x" (` + "`switchyard shell`" + ` makes it)`,
+		}},
 		{"an uploaded folder beside another", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Upload = strings.Repeat("0a", 32) }, []string{
 			"Contradiction upload: the uploaded folder is the job's custom_dir, but custom_dir is given too (give one of them)",
 		}},
@@ -438,6 +441,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 			s.CustomDir, s.Upload, w.Nodes = "", strings.Repeat("0a", 32), []train.Node{{ID: "pods", Backend: train.BackendKubernetes}}
 		}, []string{
 			"NotSupported upload: the nodes run pods, which cannot have an uploaded folder (put the code into an image, or into a folder below a volume root, as custom_dir)",
+		}},
+		{"a shell for pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Shell, w.Nodes = &train.ShellSpec{}, []train.Node{{ID: "pods", Backend: train.BackendKubernetes}}
+		}, []string{
+			"NotSupported shell: the nodes run pods, to which Switchyard attaches no terminal (submit `sleep infinity` with a time_limit, and `kubectl exec -it` into its pod)",
 		}},
 		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
 			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24 GiB (a smaller batch_size needs less)",

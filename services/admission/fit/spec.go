@@ -71,6 +71,7 @@ func (c *checker) program() {
 			"epochs are read from the output of rank 0, which does not train with parameter servers")
 	}
 	c.leaving()
+	c.shell()
 	if hasCommand {
 		c.command()
 	}
@@ -80,6 +81,12 @@ func (c *checker) program() {
 	c.text("image", c.spec.Image)
 	if strings.ContainsAny(c.spec.Image, " \t\r\n") || strings.HasPrefix(c.spec.Image, "-") {
 		c.refuse("InvalidImage", "image", "e.g. docker.io/pytorch/pytorch:2.4.0", "%s is not an image name", quote(c.spec.Image))
+	}
+}
+
+func (c *checker) shell() {
+	if s := c.spec.Shell; s != nil && s.Key != "" && len(s.Key) != len(train.ShellKey("")) {
+		c.refuse("InvalidKey", "shell.key", "`switchyard shell` makes it", "want a SHA-256 as 64 hexadecimal digits, found %s", quote(s.Key))
 	}
 }
 

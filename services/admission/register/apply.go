@@ -165,9 +165,6 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 		first := b.Blockers[0]
 		code, message, hint = cmp.Or(first.Code, code), cmp.Or(first.Message, message), first.Hint
 	}
-	if b.Position > 0 {
-		message += fmt.Sprintf("; position %d in the queue", b.Position)
-	}
 	explain(job, code, message, hint)
 	return true
 }
@@ -422,6 +419,8 @@ func whatEnded(b *event.AttemptLost) string {
 		return "ran out of memory of its device"
 	case b.Exit.OutOfDisk():
 		return "ended because a disk was full"
+	case b.Exit.DeviceFailed():
+		return "ended because its device is broken"
 	case b.Retry > 0:
 		return fmt.Sprintf("failed with exit status %d", b.Exit.Code)
 	}

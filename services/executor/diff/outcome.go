@@ -157,16 +157,17 @@ func (e ending) finished() bool {
 	return (e.clean() || e.leftBySignal()) && all && e.report.Ended != reportedFailed
 }
 
-// interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk
-// counts as interrupted, and so does one that shares a device and ran out of its memory: others use them as well. A
-// program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0 is no success.
+// interrupted reports whether something other than the program ended the attempt. A program that ran out of a disk or
+// whose device broke counts as interrupted, and so does one that shares a device and ran out of its memory: others use
+// them as well. A program that a signal asked to leave, and that saved nothing, counts as well: its end with status 0
+// is no success.
 func (e ending) interrupted() bool {
 	unsaved := e.signalled() && e.clean() && e.report.Checkpoint == ""
 	return unsaved || interrupted(e.attempt, e.exit) && !e.leftBySignal()
 }
 
 func interrupted(a train.Attempt, e train.Exit) bool {
-	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || a.Memory > 0 && e.OutOfDeviceMemory()
+	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || e.DeviceFailed() || a.Memory > 0 && e.OutOfDeviceMemory()
 }
 
 // makesRoom reports whether a stop for this cause is followed by another attempt.
@@ -270,7 +271,7 @@ func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e tr
 		v.Outcome = train.OutcomeFailed
 		v.Reason = train.Reason{
 			Code:    "TooManyRestarts",
-			Message: fmt.Sprintf("%s; %d attempts in a row ended like this without saving any progress, and max_restarts is %d", describeExit(e), inARow, limit),
+			Message: fmt.Sprintf("%s; %d attempts in a row ended like this without saving any progress, and max_restarts is %d", e.Words(), inARow, limit),
 			Hint:    cmp.Or(e.Reason.Hint, "look in the logs for what these attempts have in common (memory?)"),
 		}
 		return v
@@ -278,25 +279,6 @@ func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e tr
 	v.Outcome = train.OutcomeRecovering
 	v.Retry = RetryDelay(inARow)
 	return v
-}
-
-func describeExit(e train.Exit) string {
-	switch {
-	case e.Reason.Message != "":
-		return e.Reason.Message
-	case e.OutOfDeviceMemory():
-		return "out of memory on a device that it may share"
-	case e.OutOfDisk():
-		return "a disk was full"
-	case e.Lost:
-		return "the processes vanished"
-	case e.Forced:
-		return "the processes were ended from outside"
-	case e.Signal == "":
-		return "it left when a signal asked it to, without a checkpoint"
-	default:
-		return "killed by " + e.Signal
-	}
 }
 
 // lostBeforeNext counts the attempts in a row, up to and including a, that were lost without progress that was saved.

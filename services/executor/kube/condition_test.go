@@ -43,7 +43,7 @@ func TestConditionOf(t *testing.T) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tc.ready, Reason: "NodeStatusUnknown", Message: "the kubelet stopped posting"}}
 			var got []string
 			of := train.Node{ID: "n1"}
-			for _, e := range of.Exclusions(conditionOf(n, []string{"nvidia.com/gpu"}, time.Time{}), train.Eligibility{}) {
+			for _, e := range of.Exclusions(conditionOf(n, []string{"nvidia.com/gpu"}, time.Time{}), train.Eligibility{}, time.Time{}) {
 				got = append(got, e.Reason.Message)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -41,10 +41,13 @@ const (
 // Check reads the folders of jobs.
 func Check(o Options) error {
 	var errs []error
+	var roots []root
 	for _, text := range append(slices.Clone(o.VolumeRoots), o.SnapshotsRoot) {
-		if _, err := parseRoot(text); err != nil {
-			errs = append(errs, err)
-		}
+		r, err := parseRoot(text)
+		errs, roots = append(errs, err), append(roots, r)
+	}
+	if _, _, found := within(roots[:len(o.VolumeRoots)], o.DatasetsDir); o.DatasetsDir != "" && !found {
+		errs = append(errs, fmt.Errorf("executor.pod_datasets_dir %s %w", o.DatasetsDir, errOutside))
 	}
 	return errors.Join(errs...)
 }

@@ -64,6 +64,9 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 	if why := startsOthers(s); why != "" {
 		return r, errors.New(why) //nolint:err113 // the words are for the job's owner
 	}
+	if s.Spec.Shell != nil {
+		return r, errNoShell
+	}
 	if why := allowsMemory(t, s.Spec.MainMemoryMiB); why != "" {
 		return r, fmt.Errorf("main_memory_mib %d: %s", s.Spec.MainMemoryMiB, why) //nolint:err113 // the words are for the job's owner
 	}
@@ -76,6 +79,8 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 	r.volumes, err = composeVolumes(s, t)
 	return r, err
 }
+
+var errNoShell = errors.New("a pod has no terminal to attach to: keep the job off the nodes of Kubernetes (node_labels)")
 
 // startsOthers says why a gang over several pods cannot begin with a program that starts processes on other machines
 // itself; it is empty for others. The program could not enter the other pods, and each would train for itself.

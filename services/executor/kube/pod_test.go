@@ -126,6 +126,49 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// TestJobsFindTheirDatasets: the folder at /data of jobs that name none.
+func TestJobsFindTheirDatasets(t *testing.T) {
+	for name, test := range map[string]struct{ folder, user, named, want string }{
+		"none":                       {"", "ann", "", ""},
+		"a claim":                    {"/mnt/team/data", "ann", "", "claim team data"},
+		"of the user, on the nodes":  {"/home/{user}/datasets", "ann", "", "host /home ann/datasets"},
+		"of the user, by NFS":        {"/nfs/home/{user}", "ann", "", "nfs files.example:/export home/ann"},
+		"nobody has no folder":       {"/home/{user}/datasets", "", "", ""},
+		"a user is no path":          {"/home/{user}/datasets", "../root", "", ""},
+		"the job's own comes before": {"/home/{user}/datasets", "ann", "/home/me/mnist", "host /home/me/mnist "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, s := defaults(), setting(launch.Place{})
+			o.DatasetsDir, s.Spec.User, s.Spec.DatasetsDir = test.folder, test.user, test.named
+			v, err := composeVolumes(s, o)
+			if err != nil || Check(o) != nil {
+				t.Fatal(err, Check(o))
+			}
+			got := ""
+			for i, m := range v.mounts {
+				if m.MountPath != launch.DataTarget {
+					continue
+				}
+				switch source := v.sources[i].VolumeSource; {
+				case source.HostPath != nil:
+					got = "host " + source.HostPath.Path + " " + m.SubPath
+				case source.NFS != nil:
+					got = "nfs " + source.NFS.Server + ":" + source.NFS.Path + " " + m.SubPath
+				case source.PersistentVolumeClaim != nil:
+					got = "claim " + source.PersistentVolumeClaim.ClaimName + " " + m.SubPath
+				}
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+	o := defaults()
+	if o.DatasetsDir = "/elsewhere"; !errors.Is(Check(o), errOutside) {
+		t.Errorf("outside of the roots: %v", Check(o))
+	}
+}
+
 // A program that starts the other processes itself cannot enter other pods, so a gang over several is refused.
 func TestMpirunStaysInOnePod(t *testing.T) {
 	one, two := launch.Place{Node: train.Node{ID: "n1"}, Devices: []train.Device{gpu("0", "aa", false)}}, launch.Place{Node: train.Node{ID: "n2"}, Devices: []train.Device{gpu("0", "bb", false)}}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
@@ -50,6 +51,13 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 			return v, err
 		}
 	}
+	if folder := datasetsOf(s.Spec, o); folder != "" {
+		r, below, found := within(roots, folder)
+		if !found {
+			return v, fmt.Errorf("executor.pod_datasets_dir %s %w", folder, errOutside)
+		}
+		v.addOwn("datasets", r, below, launch.DataTarget)
+	}
 	if s.Spec.SnapshotsDir == "" {
 		v.addOwn("snapshots", snapshots, string(s.Job), launch.SnapshotsTarget)
 	}
@@ -71,14 +79,34 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 // addGiven adds a folder that the user named. The folder must exist: creating it for a misspelt name would only hide
 // the mistake.
 func (v *volumes) addGiven(field, folder, target string, roots []root) error {
+	r, below, found := within(roots, folder)
+	if !found {
+		return fmt.Errorf("%s %s %w", field, folder, errOutside)
+	}
+	v.add(strings.TrimSuffix(field, "_dir"), r, below, target)
+	return nil
+}
+
+// within returns the root that holds a folder, and where the folder is below it.
+func within(roots []root, folder string) (r root, below string, found bool) {
 	clean := path.Clean(folder)
 	for _, r := range roots {
 		if path.IsAbs(folder) && r.holds(clean) {
-			v.add(strings.TrimSuffix(field, "_dir"), r, strings.TrimPrefix(strings.TrimPrefix(clean, r.path), "/"), target)
-			return nil
+			return r, strings.TrimPrefix(strings.TrimPrefix(clean, r.path), "/"), true
 		}
 	}
-	return fmt.Errorf("%s %s %w", field, folder, errOutside)
+	return root{}, "", false
+}
+
+// datasetsOf is the operator's folder of datasets for a job that names none; empty for none. A job without a user has
+// no folder of its user's.
+func datasetsOf(s train.Spec, o Options) string {
+	const user = "{user}"
+	strange := s.User == "" || s.User == ".." || strings.Contains(s.User, "/")
+	if s.DatasetsDir != "" || strange && strings.Contains(o.DatasetsDir, user) {
+		return ""
+	}
+	return strings.ReplaceAll(o.DatasetsDir, user, s.User)
 }
 
 // add mounts what is below a root. Only a claim is mounted as a whole.

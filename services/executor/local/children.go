@@ -33,16 +33,29 @@ func (s *supervisor) startAll() error {
 	}
 	var first error // the others report the same
 	for _, t := range failures {
-		message, err := io.ReadAll(io.LimitReader(t, 4<<10))
-		_ = t.Close()
-		if err == nil {
-			err = errorOf(message)
-		}
-		if first == nil {
+		if err := failureOf(t); first == nil {
 			first = err
 		}
+		_ = t.Close()
 	}
 	return first
+}
+
+// failureOf returns why a process did not get to its program; nil if it did.
+func failureOf(failure *os.File) error {
+	message, err := io.ReadAll(io.LimitReader(failure, 4<<10))
+	if err != nil {
+		return err
+	}
+	return errorOf(message)
+}
+
+// ranked returns the command of a process that becomes one of the job's programs.
+func (s *supervisor) ranked(which ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", append([]string{rankArgument, s.dir}, which...)...)
+	// The marker is set from the first moment on; the supervisor's own environment is not inherited.
+	cmd.Env = []string{s.launch.Marker}
+	return cmd
 }
 
 // start starts one process on its way to the job's program. The returned file yields the reason if the process cannot
@@ -53,18 +66,27 @@ func (s *supervisor) start(rank int) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = failureIn.Close() }()
-	out, in, err := os.Pipe()
+	interactive := s.launch.Shell != nil && rank == 0 && s.terminals != nil
+	open := os.Pipe
+	if interactive {
+		open = openTerminal
+	}
+	out, in, err := open()
 	if err != nil {
 		_ = failure.Close()
 		return nil, err
 	}
 	defer func() { _ = in.Close() }()
-	cmd := exec.Command("/proc/self/exe", rankArgument, s.dir, strconv.Itoa(rank))
-	// The marker is set from the first moment on; the supervisor's own environment is not inherited.
-	cmd.Env = []string{s.launch.Marker}
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = in, in, []*os.File{failureIn}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: s.group, Pdeathsig: syscall.SIGKILL}
-	s.launch.Sandbox.apply(cmd.SysProcAttr)
+	cmd := s.ranked(strconv.Itoa(rank))
+	cmd.ExtraFiles = []*os.File{failureIn}
+	if interactive {
+		s.onTerminal(cmd, in)
+		s.terminals.own = newScreen(out, time.Now())
+	} else {
+		cmd.Stdout, cmd.Stderr = in, in
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: s.group, Pdeathsig: syscall.SIGKILL}
+		s.launch.Sandbox.apply(cmd.SysProcAttr)
+	}
 	if err := cmd.Start(); err != nil {
 		_, _ = failure.Close(), out.Close()
 		return nil, err
@@ -85,6 +107,9 @@ func (s *supervisor) start(rank int) (*os.File, error) {
 	var to io.Writer = copied
 	if rank == 0 && s.proxy.reads() {
 		to = io.MultiWriter(copied, joblog.NewLines(s.proxy, ""))
+	}
+	if interactive {
+		to = io.MultiWriter(to, s.terminals.own)
 	}
 	s.pipes.Go(func() {
 		defer func() { _ = out.Close() }()
@@ -140,11 +165,11 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 			}
 			s.note(e)
 		case <-signals:
-			// An attempt that has failed or finished already ended by itself.
-			s.forced = s.forced || !s.failed && !s.finished && len(s.live) > 0
-			s.askToEnd()
+			s.interrupt()
 		case <-s.proxy.ends():
 			s.askToEnd()
+		case asked := <-s.terminals.asks():
+			s.answer(asked)
 		case <-s.kill:
 			killing = true
 			runCleanup(context.Background(), s.launch.Cleanup)
@@ -160,15 +185,29 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 	}
 }
 
+// interrupt ends the attempt because the executor wants it.
+func (s *supervisor) interrupt() {
+	// An attempt that has failed or finished already ended by itself.
+	s.forced = s.forced || !s.failed && !s.finished && len(s.live) > 0
+	s.askToEnd()
+}
+
 // askToEnd asks the processes to end, once; they are killed after a while.
 func (s *supervisor) askToEnd() {
 	if s.kill == nil {
 		s.signalGroup(unix.SIGTERM)
+		if s.launch.Shell != nil {
+			s.signalGroup(unix.SIGHUP) // a shell ignores SIGTERM
+		}
 		s.kill = time.After(time.Duration(s.launch.KillAfterMillis) * time.Millisecond)
 	}
 }
 
+// hungUp is the status of a shell that has lost its terminal.
+const hungUp = 128 + int(unix.SIGHUP)
+
 func (s *supervisor) note(e ended) {
+	s.endBeside(e)
 	if _, ours := s.live[e.pid]; !ours {
 		return
 	}

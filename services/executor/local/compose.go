@@ -30,11 +30,16 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort,
 	}
 	made.Proxy = proxyOf(s, l)
+	if shell := s.Spec.Shell; shell != nil {
+		made.Shell = &Shell{Keep: shell.Keep, LingerMillis: shellLinger.Milliseconds(), IdleMillis: time.Duration(shell.Idle).Milliseconds()}
+	}
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
 			made.Processes = append(made.Processes, container(s, rank))
 			made.Cleanup = append(made.Cleanup, []string{s.Home().ContainerRuntime, "rm", "--force", containerName(s, rank)})
 		}
+		made.Beside = made.Processes[0]
+		made.Beside.Args = []string{s.Home().ContainerRuntime, "exec", "--interactive", "--tty", "--env", "TERM", containerName(s, 0)}
 		return made
 	}
 	if s.Mounted {
@@ -50,6 +55,8 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		}
 		made.Processes = append(made.Processes, p)
 	}
+	made.Beside = made.Processes[0]
+	made.Beside.Args, made.Beside.Fallback = nil, ""
 	return made
 }
 
@@ -155,6 +162,9 @@ func containerName(s launch.Setting, rank int) string {
 func container(s launch.Setting, rank int) Process {
 	is := s.Processes()[rank]
 	args := []string{s.Home().ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
+	if s.Spec.Shell != nil && rank == 0 {
+		args = append(args, "--interactive", "--tty")
+	}
 	for _, m := range mounts(s) {
 		args = append(args, "--volume", m.Source+":"+m.Target)
 	}

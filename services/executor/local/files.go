@@ -37,6 +37,10 @@ type Launch struct {
 	Output     string `json:"output"`
 	LimitBytes int64  `json:"limit_bytes"`
 	Header     string `json:"header"`
+	// Shell is set if the first process runs on a terminal. Beside is what runs on a terminal beside the processes, but
+	// for the command itself.
+	Shell  *Shell  `json:"shell,omitempty"`
+	Beside Process `json:"beside,omitzero"`
 	// Proxy is set if the supervisor calls the job API for the programs.
 	Proxy *Proxy `json:"proxy,omitempty"`
 	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
@@ -95,6 +99,7 @@ const (
 	tokenName      = "token"
 	hostsName      = "hosts"
 	stderrName     = "shim.log"
+	terminalName   = "terminal"
 )
 
 // attemptsName is the folder in a job's folder that holds the folders of its attempts.

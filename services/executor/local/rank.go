@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +22,7 @@ import (
 const (
 	supervisorArgument = "__shim"
 	rankArgument       = "__rank"
+	besideArgument     = "beside"
 )
 
 // failureFD is where a process that is about to become the job's program reports why it cannot. It closes by itself
@@ -54,18 +57,17 @@ func runRank(args []string) int {
 }
 
 func becomeRank(args []string) error {
-	if len(args) != 2 {
+	if len(args) < 2 {
 		return fmt.Errorf("start a process: want a folder and a rank, have %q", args)
 	}
 	launch, found, err := readJSON[Launch](filepath.Join(args[0], launchName))
 	if err != nil || !found {
 		return fmt.Errorf("start a process: no launch file in %s: %w", args[0], err)
 	}
-	rank, err := strconv.Atoi(args[1])
-	if err != nil || rank < 0 || rank >= len(launch.Processes) {
-		return fmt.Errorf("start a process: no rank %q", args[1])
+	p, err := launch.process(args[1:])
+	if err != nil {
+		return err
 	}
-	p := launch.Processes[rank]
 	if err := bind(narrowed(p.CPUs, p.Cores)); err != nil {
 		return err
 	}
@@ -106,6 +108,23 @@ func beginning(path string) []byte {
 	begin := make([]byte, 256) // the kernel reads no more of an interpreter's name
 	n, _ := f.Read(begin)
 	return begin[:n]
+}
+
+// process returns what the arguments of a process name: a rank, or what runs beside the ranks on a kind of terminal.
+func (l Launch) process(args []string) (Process, error) {
+	if args[0] == besideArgument && len(args) > 1 {
+		p := l.Beside
+		p.Env, p.Args = append(slices.Clone(p.Env), "TERM="+cmp.Or(args[1], "dumb")), slices.Clone(p.Args)
+		if p.Args = append(p.Args, args[2:]...); len(args) == 2 {
+			p.Args = append(p.Args, "sh", "-c", `exec "${SHELL:-sh}"`)
+		}
+		return p, nil
+	}
+	rank, err := strconv.Atoi(args[0])
+	if err != nil || rank < 0 || rank >= len(l.Processes) {
+		return Process{}, fmt.Errorf("start a process: no rank %q", args[0])
+	}
+	return l.Processes[rank], nil
 }
 
 // cannotExecute explains the kernel's error codes.

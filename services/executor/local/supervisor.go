@@ -40,6 +40,11 @@ type supervisor struct {
 	forced   bool
 	pipes    conc.WaitGroup
 	outputs  []*os.File
+	// terminals is nil if the attempt has none. beside are the screens of programs beside the job's, by process number.
+	terminals *terminals
+	beside    map[int]*screen
+	// horovod is the rendezvous of the programs; nil if they have none.
+	horovod *horovod
 	// proxy calls the job API for the programs; nil if it has nothing to report.
 	proxy *proxy
 	// kill fires when processes that were asked to end have to be killed; it is nil until they are asked.
@@ -78,7 +83,7 @@ func supervise(dir string) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	s := &supervisor{dir: dir, live: map[int]int{}}
+	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen{}}
 	launch, found, err := readJSON[Launch](filepath.Join(dir, launchName))
 	if err != nil || !found {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("no launch file: %v", err)})
@@ -100,23 +105,37 @@ func supervise(dir string) error {
 	if err := s.declare(time.Time{}); err != nil {
 		return s.giveUp(err)
 	}
-	horovod, err := serveHorovod(s.launch.HorovodPort, len(s.launch.Processes))
-	defer horovod.close()
-	if err == nil {
-		err = s.startAll()
-	}
-	if err != nil {
+	if err := s.begin(); err != nil {
 		s.blame(unstarted(err))
-	} else {
-		s.startedAt = time.Now().UTC()
-		s.saveStart()
-		s.proxy.watch()
 	}
+	defer s.horovod.close()
 	s.wait(signals)
 	if s.failed || s.forced {
 		runCleanup(context.Background(), s.launch.Cleanup)
 	}
 	return s.finish(s.first)
+}
+
+// begin starts the programs, and what they and people need to reach each other.
+func (s *supervisor) begin() (err error) {
+	if s.terminals, err = openTerminals(s.dir); err != nil {
+		if s.launch.Shell != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
+	}
+	if s.horovod, err = serveHorovod(s.launch.HorovodPort, len(s.launch.Processes)); err != nil {
+		return err
+	}
+	if err := s.startAll(); err != nil {
+		return err
+	}
+	s.startedAt = time.Now().UTC()
+	s.saveStart()
+	s.proxy.watch()
+	s.terminals.serve()
+	s.watchScreen()
+	return nil
 }
 
 // takeOver makes this process the one supervisor of the attempt; it returns nil if another one is or was.
@@ -211,5 +230,7 @@ func (s *supervisor) finish(e train.Exit) error {
 		}
 	}
 	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
-	return s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end) })
+	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end) })
+	s.terminals.end(e.Code)
+	return err
 }

@@ -1,5 +1,5 @@
-// Package eligible keeps the record of what keeps jobs off a node: the orders of operators. It is a pure fold; the
-// planner reads and writes the record.
+// Package eligible keeps the record of what keeps jobs off a node: the orders of operators, and what is set aside since
+// different jobs were lost there again and again. It is a pure fold; the planner reads and writes the record.
 package eligible
 
 import (
@@ -18,6 +18,9 @@ type Request struct {
 	Sequence uint64
 	// Now is that of a request to drain.
 	Now bool
+	// Until and Why belong to what the planner sets aside.
+	Until time.Time
+	Why   string
 }
 
 // Follow enters a request. It returns false, and changes nothing, if the record follows it already. The newest request
@@ -29,19 +32,47 @@ func Follow(e *train.Eligibility, r Request) bool {
 	e.Sequence = r.Sequence
 	devices := r.Devices
 	if len(devices) == 0 || slices.Contains(devices, train.WholeNode) {
-		devices, e.Orders = []train.DeviceID{train.WholeNode}, nil
+		devices = []train.DeviceID{train.WholeNode}
 	}
-	for _, d := range devices {
-		if r.Fact == event.FactResumeRequested {
-			delete(e.Orders, d)
-			continue
-		}
-		if e.Orders == nil {
-			e.Orders = map[train.DeviceID]train.NodeOrder{}
-		}
-		e.Orders[d] = train.NodeOrder{Drain: r.Fact == event.FactDrainRequested, Now: r.Now, By: clip(r.By), Why: clip(r.Reason), At: r.At}
+	switch r.Fact {
+	case event.FactSetAside:
+		setAside(e, devices, r)
+	case event.FactResumeRequested:
+		forget(e.Orders, devices)
+		forget(e.Aside, devices)
+		e.Losses, e.Resumed = nil, r.At
+	default:
+		order(e, devices, r)
 	}
 	return true
+}
+
+// forget drops what is recorded of devices; of the whole node it is all.
+func forget[V any](m map[train.DeviceID]V, devices []train.DeviceID) {
+	if slices.Contains(devices, train.WholeNode) {
+		clear(m)
+	}
+	for _, d := range devices {
+		delete(m, d)
+	}
+}
+
+func order(e *train.Eligibility, devices []train.DeviceID, r Request) {
+	if devices[0] == train.WholeNode || e.Orders == nil {
+		e.Orders = map[train.DeviceID]train.NodeOrder{}
+	}
+	for _, d := range devices {
+		e.Orders[d] = train.NodeOrder{Drain: r.Fact == event.FactDrainRequested, Now: r.Now, By: clip(r.By), Why: clip(r.Reason), At: r.At}
+	}
+}
+
+func setAside(e *train.Eligibility, devices []train.DeviceID, r Request) {
+	if devices[0] == train.WholeNode || e.Aside == nil {
+		e.Aside = map[train.DeviceID]train.Aside{}
+	}
+	for _, d := range devices {
+		e.Aside[d] = train.Aside{Since: r.At, Until: r.Until, Why: clip(r.Why)}
+	}
 }
 
 // clip bounds what a stranger writes into a record that every plan repeats.

@@ -42,7 +42,7 @@ func TestTheNewestOrderWins(t *testing.T) {
 			t.Fatalf("%s: want it followed once", step.name)
 		}
 		var got []string
-		for _, x := range n.Exclusions(train.NodeCondition{}, e) {
+		for _, x := range n.Exclusions(train.NodeCondition{}, e, at) {
 			words := x.Reason.Code
 			if x.Leave {
 				words += " leave"

@@ -13,13 +13,14 @@ import (
 // unread are the fields of a state whose change is no news: no phase reads them, or only through an answer that the
 // fingerprint has (TestAnswersAreNews).
 var unread = map[string]string{
-	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
+	"Spec.Shell": "of the attempt",
+	"Now":        "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "Withheld": "likewise", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
-	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
+	"MeterTroubles": "", "Probes": "", "HeldBy": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
 	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
 	"Spec.Array": "an array takes no part", "ArrayMember": "jobs over its limit are deferred",

@@ -298,7 +298,7 @@ func (s *story) cordon(t *testing.T, d *datadriven.TestData) {
 		orders.Orders[device] = train.NodeOrder{Drain: d.HasArg("drain"), Now: d.HasArg("now"), By: "ops", Why: "kernel upgrade"}
 	}
 	n := train.Node{ID: h.Node}
-	s.state.Exclusions = append(s.state.Exclusions, n.Exclusions(train.NodeCondition{}, orders)...)
+	s.state.Exclusions = append(s.state.Exclusions, n.Exclusions(train.NodeCondition{}, orders, s.state.Now)...)
 }
 
 func (s *story) learn(t *testing.T, d *datadriven.TestData) {

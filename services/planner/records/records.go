@@ -53,7 +53,7 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = r.RestartSeconds
 	}
-	s.Nodes, s.Exclusions = r.liveNodes()
+	s.Nodes, s.Exclusions = r.liveNodes(now)
 	s.Tuning.OneNode = OneNode(s.Nodes)
 	s.Links = r.Links
 	s.Jobs = r.plannable(now, last, known)
@@ -77,7 +77,7 @@ func OneNode(nodes []train.Node) bool {
 }
 
 // liveNodes returns the nodes that are not lost, and what keeps jobs off them.
-func (r Records) liveNodes() (live []train.Node, exclusions []train.Exclusion) {
+func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train.Exclusion) {
 	for n := range r.Nodes {
 		silent := time.Duration(0)
 		if r.Silence != nil {
@@ -92,7 +92,7 @@ func (r Records) liveNodes() (live []train.Node, exclusions []train.Exclusion) {
 				Code: train.NodeSilent, Message: fmt.Sprintf("node %s has not reported for more than %s", n.ID, NodeTimeout), Hint: "is its node agent running?",
 			}})
 		}
-		exclusions = append(exclusions, n.Exclusions(r.Conditions[string(n.ID)], r.Eligibility[string(n.ID)])...)
+		exclusions = append(exclusions, n.Exclusions(r.Conditions[string(n.ID)], r.Eligibility[string(n.ID)], now)...)
 	}
 	slices.SortStableFunc(exclusions, func(x, y train.Exclusion) int { return cmp.Compare(x.Node, y.Node) })
 	return live, exclusions

@@ -334,7 +334,7 @@ func (y *yard) describe(id train.JobID) string {
 // switchyard returns the output of a command.
 func (y *yard) switchyard(args ...string) string {
 	y.t.Helper()
-	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append(args, "--nats", y.url())...).CombinedOutput()
+	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append([]string{"--nats", y.url()}, args...)...).CombinedOutput()
 	if err != nil {
 		y.t.Fatalf("switchyard %v: %v\n%s", args, err, out)
 	}

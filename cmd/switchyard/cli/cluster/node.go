@@ -221,7 +221,8 @@ func nodeListCommand(a *console.Console) *cobra.Command {
 		Use:   "list",
 		Short: "Show the nodes, and what keeps jobs off them",
 		Long: `Shows each node with the number of its devices, how many of them jobs have, and everything that keeps jobs off it:
-orders of operators, and what Kubernetes says of the node.`,
+orders of operators, what Kubernetes says of the node, and what is set aside since different jobs were lost there again and
+again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
@@ -303,7 +304,7 @@ func nodeRows(ctx context.Context, b *bus.Bus, now time.Time) ([]nodeRow, error)
 	}
 	rows := make([]nodeRow, 0, len(nodes))
 	for _, n := range nodes {
-		rows = append(rows, newNodeRow(n, n.Exclusions(conditions[string(n.ID)], eligible[string(n.ID)]), attempts, now))
+		rows = append(rows, newNodeRow(n, n.Exclusions(conditions[string(n.ID)], eligible[string(n.ID)], now), attempts, now))
 	}
 	slices.SortFunc(rows, func(x, y nodeRow) int { return cmp.Compare(x.ID, y.ID) })
 	return rows, nil
@@ -333,6 +334,7 @@ func stateOf(exclusions []train.Exclusion, stale bool) string {
 	}
 	words := map[string]string{
 		train.NodeNotReady: "not ready", train.NodeCordoned: "cordoned", train.NodeDraining: "draining", train.NodeTainted: "tainted",
+		train.NodeSetAside: "set aside",
 	}
 	var states []string
 	partly := 0

@@ -67,7 +67,8 @@ func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, 
 		if j.State.Terminal() {
 			continue
 		}
-		request := event.JobFact(j.ID, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		life := fmt.Sprintf("cancel/%d", j.Resumed) // a repeated request counts once in each life of a job
+		request := event.JobFact(j.ID, event.FactCancelRequested, life, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
 		if err := StoreRequest(ctx, b, request); err != nil {
 			return err
 		}

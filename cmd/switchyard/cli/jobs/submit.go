@@ -27,7 +27,7 @@ import (
 
 // Commands returns the commands about jobs.
 func Commands() []console.Command {
-	list := []console.Command{runCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{runCommand, shellCommand, attachCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
 	for _, v := range verbs() {
 		list = append(list, v.command)
 	}

@@ -125,6 +125,12 @@ func TestCancel(t *testing.T) {
 	if diff := cmp.Diff(want, clitest.Parse[[]cancelRow](t, out)); code != exit.Failed || diff != "" {
 		t.Errorf("exit %d\n%s", code, diff)
 	}
+	again := clitest.Resnet()
+	again.State, again.Resumed = train.StateRunning, 1
+	clitest.PutJob(t, s.Bus, again)
+	if code, out, stderr = s.Run("cancel", "resnet"); code != exit.OK || out != "job resnet-4f2a cancelled\n" {
+		t.Errorf("resumed: exit %d, %q, %q", code, out, stderr)
+	}
 }
 
 func TestCancelThatComesTooLate(t *testing.T) {

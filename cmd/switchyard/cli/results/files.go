@@ -36,6 +36,12 @@ const askTimeout = 10 * time.Second
 
 var errNotStarted = errors.New("the job has not started: it has no files")
 
+// errOfPods says where the files of a job on Kubernetes are.
+func errOfPods(job train.JobID) error {
+	return exit.Errorf(exit.Failed, fmt.Sprintf("`switchyard get %s metrics.csv` works; checkpoints lie below snapshots_dir of the job, or executor.pod_snapshots_root", job),
+		"the files of pods stay in their volumes")
+}
+
 // Ask asks the executor of a job's machine for its files.
 func Ask(ctx context.Context, b *bus.Bus, r train.FileRequest) (train.FileAnswer, error) {
 	machine, err := machineOf(ctx, b, r.Job)
@@ -58,6 +64,9 @@ func machineOf(ctx context.Context, b *bus.Bus, job train.JobID) (train.NodeID, 
 	attempt, _, err := console.GetIfThere(ctx, b, contract.Attempts, string(job))
 	if err != nil {
 		return "", err
+	}
+	if attempt.Backend == train.BackendKubernetes {
+		return "", errOfPods(job)
 	}
 	machine := cmp.Or(attempt.Machine, attempt.Home())
 	if machine == "" { // the record of a job that ended long ago is deleted

@@ -1,0 +1,195 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// detachKey leaves a terminal: Ctrl-], as in telnet.
+const detachKey = 0x1d
+
+// terminal is the person's terminal. While it is raw, all keys go to the job.
+type terminal struct {
+	file   *os.File
+	out    io.Writer
+	before *unix.Termios
+	// keys has what was typed; it is closed once the terminal is gone.
+	keys chan []byte
+	// gone is closed after the detach key, or once nobody can type any more; detached tells which.
+	gone     chan struct{}
+	detached bool
+	reading  conc.WaitGroup
+	stop     context.CancelFunc
+}
+
+// needTerminal returns an error unless a person types.
+func needTerminal(a *console.Console, command string) (*os.File, error) {
+	in, ok := a.Stdin.(*os.File)
+	if ok {
+		if _, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS); err == nil {
+			return in, nil
+		}
+	}
+	return nil, exit.Errorf(exit.Usage, "without a terminal, `switchyard run` shows the output of a command", "switchyard %s needs a terminal as its input", command)
+}
+
+// openTerminal makes the terminal raw and begins to read it.
+func openTerminal(ctx context.Context, file *os.File, out io.Writer) (*terminal, error) {
+	before, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	raw := *before
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, &raw); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	t := &terminal{file: file, out: out, before: before, keys: make(chan []byte), gone: make(chan struct{}), stop: stop}
+	t.reading.Go(func() { t.read(ctx) })
+	return t, nil
+}
+
+// Close makes the terminal as it was.
+func (t *terminal) Close() {
+	t.stop()
+	t.reading.Wait()
+	_ = unix.IoctlSetTermios(int(t.file.Fd()), unix.TCSETS, t.before)
+}
+
+// read reads keys until the detach key. It waits in short turns, as a read of a terminal cannot be interrupted.
+func (t *terminal) read(ctx context.Context) {
+	defer close(t.gone)
+	const turn = 50 // milliseconds
+	for ctx.Err() == nil {
+		ready := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+		if n, err := unix.Poll(ready, turn); n == 0 || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		typed := make([]byte, train.TerminalPacketSize)
+		n, err := t.file.Read(typed)
+		if err != nil || n == 0 {
+			return
+		}
+		typed = typed[:n]
+		for i, key := range typed {
+			if t.detached = key == detachKey; t.detached {
+				typed = typed[:i]
+				break
+			}
+		}
+		if len(typed) > 0 {
+			select {
+			case t.keys <- typed:
+			case <-ctx.Done():
+			}
+		}
+		if t.detached {
+			return
+		}
+	}
+}
+
+// pause waits while no job is attached, and drops what is typed; it returns false if the person leaves.
+func (t *terminal) pause(ctx context.Context, d time.Duration) bool {
+	over := time.After(d)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.gone:
+			return false
+		case <-t.keys:
+		case <-over:
+			return true
+		}
+	}
+}
+
+func (t *terminal) size() train.TerminalSize {
+	size, err := unix.IoctlGetWinsize(int(t.file.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 {
+		return train.TerminalSize{Columns: 80, Rows: 24}
+	}
+	return train.TerminalSize{Columns: size.Col, Rows: size.Row}
+}
+
+// errDetached: the person has left the job.
+var errDetached = errors.New("detached")
+
+// session connects the terminal with a job until the program ends, whose status it returns; the person leaves
+// (errDetached); or the connection ends.
+func (t *terminal) session(ctx context.Context, p *bus.Pipe) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var both conc.WaitGroup
+	defer both.Wait()
+	defer cancel()
+	left := false
+	both.Go(func() {
+		defer cancel()
+		left = t.send(ctx, p)
+	})
+	both.Go(func() {
+		defer cancel()
+		p.Watch(ctx)
+	})
+	for {
+		packet, err := p.Receive(ctx)
+		switch {
+		case err != nil:
+			cancel()
+			if both.Wait(); left {
+				err = errDetached
+			}
+			return 0, err
+		case packet[0] == train.TerminalExit:
+			var status int
+			err := json.Unmarshal(packet[1:], &status)
+			return status, err
+		case packet[0] == train.TerminalData:
+			if _, err := t.out.Write(packet[1:]); err != nil {
+				return 0, errDetached
+			}
+		}
+	}
+}
+
+// send sends keys and sizes until the connection ends, or the person leaves, which it reports.
+func (t *terminal) send(ctx context.Context, p *bus.Pipe) (left bool) {
+	sizes := make(chan os.Signal, 1)
+	signal.Notify(sizes, unix.SIGWINCH)
+	defer signal.Stop(sizes)
+	for {
+		var packet []byte
+		select {
+		case <-ctx.Done():
+			return false
+		case typed := <-t.keys:
+			packet = append([]byte{train.TerminalData}, typed...)
+		case <-t.gone:
+			return true
+		case <-sizes:
+			packet, _ = train.TerminalPacket(train.TerminalResize, t.size())
+		}
+		if p.Send(ctx, packet) != nil {
+			return false
+		}
+	}
+}

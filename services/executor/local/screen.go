@@ -1,0 +1,151 @@
+package local
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// screen is a terminal on which a program runs, and those who look at it. What the program writes goes to all of them;
+// it waits for the slowest.
+type screen struct {
+	master *os.File
+	// copied is closed once nothing more is read from the program.
+	copied chan struct{}
+
+	mu      sync.Mutex
+	viewers map[*net.UnixConn]struct{}
+	// recent is the end of what was written, for the next viewer.
+	recent []byte
+	// left is when the last viewer went, or the screen was made.
+	left time.Time
+
+	// typed is when a viewer last pressed a key (Unix, nanoseconds). It has no lock: keys must arrive while output waits.
+	typed atomic.Int64
+}
+
+const (
+	// recentBytes is about what fits on a screen, with its colours.
+	recentBytes = 8 << 10
+	// viewerPatience is how long the program waits for a viewer that takes nothing; the viewer is then dropped.
+	viewerPatience = time.Minute
+)
+
+func newScreen(master *os.File, now time.Time) *screen {
+	s := &screen{master: master, copied: make(chan struct{}), viewers: map[*net.UnixConn]struct{}{}, left: now}
+	s.typed.Store(now.UnixNano())
+	return s
+}
+
+// Write shows output to all viewers.
+func (s *screen) Write(data []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent = append(s.recent, data...)
+	s.recent = s.recent[max(len(s.recent)-recentBytes, 0):]
+	for c := range s.viewers {
+		s.show(c, data)
+	}
+	return len(data), nil
+}
+
+func (s *screen) show(c *net.UnixConn, data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(viewerPatience))
+	if _, err := c.Write(append([]byte{train.TerminalData}, data...)); err != nil {
+		delete(s.viewers, c)
+		_ = c.Close()
+	}
+}
+
+// view shows the screen to a viewer, and types what it sends, until it goes.
+func (s *screen) view(c *net.UnixConn, size train.TerminalSize) {
+	s.mu.Lock()
+	s.viewers[c] = struct{}{}
+	s.typed.Store(time.Now().UnixNano())
+	s.show(c, s.recent)
+	s.mu.Unlock()
+	resize(s.master, size)
+	packet := make([]byte, train.TerminalPacketSize+1)
+	for {
+		n, err := c.Read(packet)
+		if err != nil || n == 0 || s.take(packet[:n]) != nil {
+			break
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.viewers, c)
+	s.left = time.Now()
+	_ = c.Close()
+}
+
+// take does what a packet of a viewer says.
+func (s *screen) take(packet []byte) error {
+	switch packet[0] {
+	case train.TerminalData:
+		s.typed.Store(time.Now().UnixNano())
+		_, err := s.master.Write(packet[1:])
+		return err
+	case train.TerminalResize:
+		var size train.TerminalSize
+		if json.Unmarshal(packet[1:], &size) == nil {
+			resize(s.master, size)
+		}
+	}
+	return nil
+}
+
+// copyFrom shows what the program writes until it has closed its end.
+func (s *screen) copyFrom() {
+	defer close(s.copied)
+	_, _ = io.Copy(s, s.master)
+}
+
+// drain waits until what the program has written was shown. A process that it left behind may hold the terminal.
+func (s *screen) drain() {
+	_ = s.master.SetReadDeadline(time.Now().Add(pipeTime / 10))
+	<-s.copied
+}
+
+// end tells the viewers how the program ended, and lets them go.
+func (s *screen) end(status int) {
+	packet, err := train.TerminalPacket(train.TerminalExit, status)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.viewers {
+		if err == nil {
+			_ = c.SetWriteDeadline(time.Now().Add(viewerPatience))
+			_, _ = c.Write(packet)
+		}
+		_ = c.Close()
+	}
+	clear(s.viewers)
+}
+
+// overdue says why a screen has to end: nobody has looked at it or pressed a key for long.
+func (s *screen) overdue(shell Shell, now time.Time) (train.Reason, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	linger, idle := time.Duration(shell.LingerMillis)*time.Millisecond, time.Duration(shell.IdleMillis)*time.Millisecond
+	switch {
+	case !shell.Keep && len(s.viewers) == 0 && now.Sub(s.left) > linger:
+		return train.Reason{
+			Code: "NoTerminal", Message: "no terminal was attached for " + linger.String(),
+			Hint: "switchyard shell --keep lets a shell run on by itself",
+		}, true
+	case idle > 0 && now.Sub(time.Unix(0, s.typed.Load())) > idle:
+		return train.Reason{
+			Code: "Idle", Message: "nobody pressed a key for " + idle.String(), Hint: "its --idle says how long a shell waits for one",
+		}, true
+	}
+	return train.Reason{}, false
+}

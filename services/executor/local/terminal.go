@@ -1,0 +1,250 @@
+package local
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Shell makes the first process of an attempt interactive: it runs on a terminal.
+type Shell struct {
+	// Keep lets it run on without a viewer; otherwise it ends after LingerMillis without one. IdleMillis bounds the time
+	// without a key pressed; 0 does not.
+	Keep         bool  `json:"keep,omitempty"`
+	LingerMillis int64 `json:"linger_ms,omitempty"`
+	IdleMillis   int64 `json:"idle_ms,omitempty"`
+}
+
+// shellLinger is how long an interactive job waits for a terminal: longer than a scheduler takes to restart.
+const shellLinger = 5 * time.Minute
+
+// overdueLook is the time between two looks at whether a screen is overdue.
+const overdueLook = 200 * time.Millisecond
+
+// terminals serves the terminals of an attempt on a socket in its folder, to the executor: that of an interactive job,
+// or a new one for each caller, beside the job's processes.
+type terminals struct {
+	listener *net.UnixListener
+	folder   *os.File
+	// own is the screen of an interactive job. asked has what the supervisor is asked for.
+	own     *screen
+	asked   chan asked
+	serving conc.WaitGroup
+	closed  chan struct{}
+}
+
+// asked asks the supervisor for a terminal beside the job's processes, or, for a reason, to end the job.
+type asked struct {
+	request train.TerminalRequest
+	opened  chan<- *screen
+	over    train.Reason
+}
+
+// terminalAddress is the address of the socket in an attempt's folder, however long the path of the folder is.
+func terminalAddress(folder *os.File) *net.UnixAddr {
+	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), terminalName), Net: "unixpacket"}
+}
+
+func openTerminals(dir string) (*terminals, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(filepath.Join(dir, terminalName)) // of a supervisor that gave the attempt up
+	listener, err := net.ListenUnix("unixpacket", terminalAddress(folder))
+	if err != nil {
+		_ = folder.Close()
+		return nil, fmt.Errorf("listen for terminals: %w", err)
+	}
+	return &terminals{listener: listener, folder: folder, asked: make(chan asked), closed: make(chan struct{})}, nil
+}
+
+// DialTerminal connects to a terminal of an attempt.
+func (b *Backend) DialTerminal(r train.TerminalRequest, number int) (*net.UnixConn, error) {
+	folder, err := os.Open(b.Attempt(r.Job, number))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }()
+	c, err := net.DialUnix("unixpacket", nil, terminalAddress(folder))
+	if err != nil {
+		return nil, fmt.Errorf("reach the supervisor of job %s: %w", r.Job, err)
+	}
+	packet, err := json.Marshal(r)
+	if err == nil {
+		_, err = c.Write(packet)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("reach the supervisor of job %s: %w", r.Job, err)
+	}
+	return c, nil
+}
+
+// serve serves callers until close.
+func (t *terminals) serve() {
+	if t == nil {
+		return
+	}
+	t.serving.Go(func() {
+		for {
+			c, err := t.listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			t.serving.Go(func() { t.answer(c) })
+		}
+	})
+}
+
+func (t *terminals) answer(c *net.UnixConn) {
+	defer func() { _ = c.Close() }()
+	packet := make([]byte, train.TerminalPacketSize)
+	n, err := c.Read(packet)
+	var r train.TerminalRequest
+	if err != nil || json.Unmarshal(packet[:n], &r) != nil {
+		return
+	}
+	if t.own != nil {
+		t.own.view(c, r.Size)
+		return
+	}
+	opened := make(chan *screen, 1)
+	select {
+	case t.asked <- asked{request: r, opened: opened}:
+	case <-t.closed:
+		return
+	}
+	if s := <-opened; s != nil {
+		resize(s.master, r.Size)
+		t.serving.Go(s.copyFrom)
+		s.view(c, r.Size)
+		_ = s.master.Close() // its program gets SIGHUP
+	}
+}
+
+// asks returns the channel of what the supervisor is asked for.
+func (t *terminals) asks() <-chan asked {
+	if t == nil {
+		return nil
+	}
+	return t.asked
+}
+
+// answer does what was asked for.
+func (s *supervisor) answer(a asked) {
+	if a.over.Code != "" {
+		s.blame(train.Exit{Code: hungUp, Reason: a.over})
+		return
+	}
+	s.openBeside(a)
+}
+
+// end lets the viewers of an interactive job go.
+func (t *terminals) end(status int) {
+	if t == nil {
+		return
+	}
+	if close(t.closed); t.own != nil {
+		t.own.end(status)
+	}
+	_ = t.listener.Close()
+	t.serving.Wait()
+	_ = t.folder.Close()
+}
+
+// watchScreen ends an interactive job that nobody looks at, or types into.
+func (s *supervisor) watchScreen() {
+	if s.terminals == nil || s.terminals.own == nil {
+		return
+	}
+	s.terminals.serving.Go(func() {
+		again := time.NewTicker(overdueLook)
+		defer again.Stop()
+		for {
+			select {
+			case <-s.terminals.closed:
+				return
+			case now := <-again.C:
+				why, over := s.terminals.own.overdue(*s.launch.Shell, now)
+				if !over {
+					continue
+				}
+				select {
+				case s.terminals.asked <- asked{over: why}:
+				case <-s.terminals.closed:
+				}
+				return
+			}
+		}
+	})
+}
+
+// openBeside starts a program on a terminal beside the job's processes: in the folder, the environment and on the
+// processors of the first one. It ends with the job at the latest, and decides nothing about it.
+func (s *supervisor) openBeside(a asked) {
+	var opened *screen
+	defer func() { a.opened <- opened }()
+	master, slave, err := openTerminal()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
+		return
+	}
+	defer func() { _ = slave.Close() }()
+	failure, failureIn, err := os.Pipe()
+	if err != nil {
+		_ = master.Close()
+		return
+	}
+	defer func() { _, _ = failure.Close(), failureIn.Close() }()
+	cmd := s.ranked(append([]string{besideArgument, a.request.Term}, a.request.Command...)...)
+	cmd.ExtraFiles = []*os.File{failureIn}
+	s.onTerminal(cmd, slave)
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
+		_ = master.Close()
+		return
+	}
+	opened = newScreen(master, time.Now())
+	_ = failureIn.Close()
+	if err := failureOf(failure); err != nil {
+		_, _ = fmt.Fprintf(opened, "%v\r\n", err)
+	}
+	s.beside[cmd.Process.Pid] = opened
+	_ = cmd.Process.Release()
+}
+
+// onTerminal gives a program a terminal of its own.
+func (s *supervisor) onTerminal(cmd *exec.Cmd, slave *os.File) {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	s.launch.Sandbox.apply(cmd.SysProcAttr)
+}
+
+// endBeside lets the viewer of a program that has ended see its last words, and its status.
+func (s *supervisor) endBeside(e ended) {
+	screen, is := s.beside[e.pid]
+	if !is {
+		return
+	}
+	delete(s.beside, e.pid)
+	const signalled = 128
+	status := e.status.ExitStatus()
+	if e.status.Signaled() {
+		status = signalled + int(e.status.Signal())
+	}
+	// What the program has written is read by now, unless a process that it left behind holds the terminal.
+	s.terminals.serving.Go(func() {
+		screen.drain()
+		screen.end(status)
+	})
+}
