@@ -42,6 +42,7 @@ const loop = `import switchyard\nwith switchyard.job() as job:\n    for epoch in
 // pages are the README and the pages to which it sends its readers first.
 var pages = []page{
 	{path: "README.md", after: ended},
+	{path: "docs/tutorial.md"},
 	{path: "libs/python/README.md", before: "test -x $TORCH\n" + running, after: ended},
 	{path: "docs/job-file.md"},
 	{path: "docs/your-script.md", before: running + "echo 'print(1)' >train.py"},
@@ -91,12 +92,14 @@ var programs = map[string]struct{ before, after, run string }{
 	"# yaml-language-server: $schema=switchyard.schema.json": {run: "switchyard config check $BLOCK"},
 	"import signal": {after: "import os\nos.kill(os.getpid(), signal.SIGUSR1)\nassert leave\n", run: "python3 $BLOCK"},
 	"nodeagent:":    {run: "switchyard config check $BLOCK"},
+	"admission:":    {run: "switchyard config check $BLOCK"},
 }
 
 // unrun lists the code that is not run, by its first line, with the reason.
 var unrun = map[string]string{
-	"[Service]":         "a unit of systemd, which starts with the machine",
-	`"batch_size": 64,`: "two keys of a job file, without the others",
+	"[Service]": "a unit of systemd, which starts with the machine",
+	"switchyard shell --devices 1 --time-limit 1h": "a person's terminal; test/system has one",
+	`"batch_size": 64,`:                            "two keys of a job file, without the others",
 	`signal.signal(signal.SIGUSR1, lambda *_: (trainer.save_checkpoint("checkpoints/last.ckpt"), sys.exit(0)))`: "Debian has no Lightning",
 	"class Leave(TrainerCallback):":                           "Debian has no transformers",
 	"switchyard net topology --live --svg now.svg":            "several nodes that probe each other; test/net runs it",
@@ -123,11 +126,11 @@ func TestEveryBlockIsKnown(t *testing.T) {
 	}
 }
 
-// Who does what the README says, line by line, gets what it says. Here the programs are built already.
+// Who does what the README says, line by line, and then the tutorial, gets what they say. Here the programs are built
+// already.
 func TestTheReadmeRuns(t *testing.T) {
 	t.Parallel()
-	home := t.TempDir()
-	tree := filepath.Join(home, "switchyard")
+	tree := filepath.Join(t.TempDir(), "switchyard")
 	for _, folder := range []string{"examples", "libs/python"} {
 		if err := os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join(root, folder))); err != nil {
 			t.Fatal(err)
@@ -135,7 +138,9 @@ func TestTheReadmeRuns(t *testing.T) {
 	}
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin")+"/", "../../cmd/switchyard", "../../cmd/switchyard-server")
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin", "switchyard-trainer"), "../../examples/gotrainer")
-	newReader(t, home, tree, "").read(pages[0])
+	for _, p := range pages[:2] {
+		newReader(t, t.TempDir(), tree, "").read(p) // who reads the tutorial has no scheduler yet
+	}
 }
 
 // The same in a fresh clone, where `make` builds and shows the demo, and then the pages behind the README.

@@ -225,6 +225,13 @@ func TestComposeContainers(t *testing.T) {
 	if diff := cmp.Diff([][]string{{"docker", "rm", "--force", "switchyard-job-a-3"}}, l.Cleanup); diff != "" {
 		t.Error(diff)
 	}
+	if got, want := strings.Join(l.Beside.Args, " "), "docker exec --interactive --tty --env TERM switchyard-job-a-3"; got != want {
+		t.Errorf("beside it runs %q, want %q", got, want)
+	}
+	s.Spec.Shell = &train.ShellSpec{Keep: true}
+	if l := Compose(s, layout, Bounds{}, ""); l.Shell == nil || !l.Shell.Keep || !strings.Contains(strings.Join(l.Processes[0].Args, " "), " --interactive --tty ") {
+		t.Errorf("a shell: %+v", l)
+	}
 }
 
 func TestComposeContainersOnGPUs(t *testing.T) {

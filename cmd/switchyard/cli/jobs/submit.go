@@ -242,7 +242,8 @@ func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (S
 		return result, err
 	}
 	result.Repeat = repeat
-	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+	const patience = 30 * time.Second // a busy machine takes its time, and the job is stored
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	jobs, err := bus.OpenKV(wait, b, contract.Jobs)
 	if err != nil {
@@ -255,11 +256,11 @@ func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (S
 			result.State, result.Reasons, result.Message = j.State, j.Blockers, j.Message
 			return result, refusal(j)
 		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) && wait.Err() == nil {
+		if err != nil && !errors.Is(err, bus.ErrNotFound) && !errors.Is(err, context.DeadlineExceeded) && wait.Err() == nil {
 			return result, err
 		}
 	}
-	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in %s", id, patience)
 }
 
 // findNamed replaces what a person called the jobs to wait for, and the job to continue, by their ids.

@@ -191,12 +191,29 @@ func (v verb) check(ctx context.Context, b *bus.Bus, j train.Job, experiments []
 	if err != nil || !found || !attempt.Live() {
 		return err
 	}
-	report, _, err := console.GetIfThere(ctx, b, contract.Reports, contract.ReportKey(j.ID, attempt.Number))
-	if err != nil || report.Askable() {
+	if can, err := askable(ctx, b, attempt); err != nil || can {
 		return err
 	}
 	return exit.Errorf(exit.Failed, "--force ends its processes; `switchyard hold "+string(j.ID)+"` only keeps it from starting again",
 		"job %s cannot be asked to leave: it has not called the job API, and gets no signal", j.ID)
+}
+
+// askable reports whether an attempt can be asked to leave. A young one gets some time: its program first imports its
+// libraries, and the supervisor looks once a second whether it catches a signal.
+func askable(ctx context.Context, b *bus.Bus, a train.Attempt) (bool, error) {
+	const young = 10 * time.Second
+	left := young
+	if !a.StartedAt.IsZero() {
+		left -= time.Since(a.StartedAt)
+	}
+	wait, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	for {
+		report, _, err := console.GetIfThere(ctx, b, contract.Reports, contract.ReportKey(a.Job, a.Number))
+		if err != nil || report.Askable() || !tick.Pause(wait, LogPoll) {
+			return report.Askable(), err
+		}
+	}
 }
 
 var errNotSeen = errors.New("the register does not show it")

@@ -53,7 +53,7 @@ func TestWhatPeopleWant(t *testing.T) {
 	silent := clitest.Resnet()
 	silent.ID, silent.Spec.Name = "silent-1", "silent"
 	clitest.PutJob(t, s.Bus, silent)
-	clitest.Put(t, s.Bus, contract.Attempts, "silent-1", train.Attempt{Job: "silent-1", Number: 2, Node: "gpu1", Phase: train.PhaseRunning})
+	clitest.Put(t, s.Bus, contract.Attempts, "silent-1", train.Attempt{Job: "silent-1", Number: 2, Node: "gpu1", Phase: train.PhaseRunning, StartedAt: clitest.Ago(time.Hour)})
 	clitest.Put(t, s.Bus, contract.Experiments, "search", contract.ExperimentRecord{ID: "search", Trials: []contract.Trial{{Job: "bert-91bc"}}})
 	fold(t, s.Bus)
 	for _, c := range []struct {
