@@ -38,7 +38,12 @@ func (d *handler) edit(ctx context.Context, id train.JobID, m bus.Message) ([]ev
 	if err != nil {
 		return nil, err
 	}
-	return []event.Fact{event.JobFact(id, event.FactEditDecided, fmt.Sprintf("edited/%d", m.Sequence), decided)}, nil
+	answer := event.JobFact(id, event.FactEditDecided, fmt.Sprintf("edited/%d", m.Sequence), decided)
+	if len(decided.Refused) > 0 {
+		return []event.Fact{answer}, nil
+	}
+	members, err := d.unfold(ctx, id, m)
+	return append(members, answer), err
 }
 
 // changes returns what changes, or why nothing does.

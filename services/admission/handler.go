@@ -67,10 +67,50 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 	case event.FactEditRequested:
 		return d.edit(ctx, id, m)
 	}
-	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
+	if err := d.fold(ctx, id, m); err != nil {
 		return nil, err
 	}
-	return d.released(id, train.State(m.Parsed.Fact)), nil
+	if train.State(m.Parsed.Fact).Terminal() {
+		return d.released(id, train.State(m.Parsed.Fact)), nil
+	}
+	return d.unfold(ctx, id, m)
+}
+
+// unfold returns what a fact of an array means for its jobs, and what the end of its last job means for those that wait
+// for the array. The keys of these facts follow from the array, so no repetition submits a job twice or leaves one out.
+func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
+	kind, _ := event.Find(m.Parsed)
+	if m.Parsed.Fact != event.FactAdmitted && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
+		return nil, nil
+	}
+	e, err := d.record(ctx, id)
+	job := e.Value
+	switch {
+	case errors.Is(err, bus.ErrNotFound), err == nil && job.Spec.Array == "":
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case m.Parsed.Fact == event.FactDependencyEnded:
+		if !job.State.Terminal() {
+			return nil, nil
+		}
+		return d.released(id, job.State), nil
+	}
+	a, err := train.ParseArray(job.Spec.Array)
+	if err != nil {
+		return nil, fmt.Errorf("%w: InvalidArray: %w", bus.ErrPoison, err)
+	}
+	var facts []event.Fact
+	for _, index := range a.Indices {
+		member := train.MemberID(id, index)
+		switch _, ended := job.Ended[member]; {
+		case m.Parsed.Fact == event.FactAdmitted:
+			facts = append(facts, event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)}))
+		case !ended:
+			facts = append(facts, event.JobFact(member, m.Parsed.Fact, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence), json.RawMessage(m.Data)))
+		}
+	}
+	return facts, nil
 }
 
 // released returns the facts for the jobs that wait for a job that has ended. They are returned again if the message is
@@ -251,7 +291,7 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 // around returns what a spec is checked against at a time.
 func (d *handler) around(ctx context.Context, id train.JobID, spec train.Spec, at time.Time) (who fit.Identity, where fit.Inventory, err error) {
 	who, where = d.who, d.inventory.snapshot()
-	who.At = at
+	who.At, where.ID = at, id
 	if where.Jobs, err = d.named(ctx, id, spec); err == nil {
 		where.Continued, err = d.earlier(ctx, id, spec.Continue)
 	}
@@ -308,14 +348,11 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 		}
 	}
 	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
-	if kind.Publisher == anyone {
+	if kind.Publisher == event.Anyone {
 		f.Time = m.Stored // a user's clock must not order facts
 	}
 	return d.store(ctx, id, m, func(train.Job) (register.Fact, error) { return f, nil })
 }
-
-// anyone is the publisher of facts that people may publish.
-const anyone = "anyone"
 
 // readFact reads a fact other than a submission.
 func readFact(m bus.Message) (event.Kind, any, error) {
@@ -323,7 +360,7 @@ func readFact(m bus.Message) (event.Kind, any, error) {
 	if !known {
 		return kind, nil, fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
 	}
-	if kind.Publisher != anyone && m.Source != kind.Publisher {
+	if kind.Publisher != event.Anyone && m.Source != kind.Publisher {
 		return kind, nil, fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
 			m.Subject, m.Source, kind.Publisher)
 	}

@@ -104,7 +104,7 @@ func (c *choice) find(ctx context.Context, a *console.Console, y console.Yard, r
 	if err != nil {
 		return nil, err
 	}
-	q.NoTrials = true
+	q.NoTrials, q.NoMembers = true, len(q.States) == 0 // what is asked of an array reaches its jobs
 	if len(q.States) == 0 {
 		q.States = states
 	}
