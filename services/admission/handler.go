@@ -61,10 +61,50 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 	if m.Parsed.Fact == event.FactSubmitted {
 		return d.submitted(ctx, id, m)
 	}
-	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
+	if err := d.fold(ctx, id, m); err != nil {
 		return nil, err
 	}
-	return d.released(id, train.State(m.Parsed.Fact)), nil
+	if train.State(m.Parsed.Fact).Terminal() {
+		return d.released(id, train.State(m.Parsed.Fact)), nil
+	}
+	return d.unfold(ctx, id, m)
+}
+
+// unfold returns what a fact of an array means for its jobs, and what the end of its last job means for those that wait
+// for the array. The keys of these facts follow from the array, so no repetition submits a job twice or leaves one out.
+func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
+	kind, _ := event.Find(m.Parsed)
+	if m.Parsed.Fact != event.FactAdmitted && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
+		return nil, nil
+	}
+	e, err := d.record(ctx, id)
+	job := e.Value
+	switch {
+	case errors.Is(err, bus.ErrNotFound), err == nil && job.Spec.Array == "":
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case m.Parsed.Fact == event.FactDependencyEnded:
+		if !job.State.Terminal() {
+			return nil, nil
+		}
+		return d.released(id, job.State), nil
+	}
+	a, err := train.ParseArray(job.Spec.Array)
+	if err != nil {
+		return nil, fmt.Errorf("%w: InvalidArray: %w", bus.ErrPoison, err)
+	}
+	var facts []event.Fact
+	for _, index := range a.Indices {
+		member := train.MemberID(id, index)
+		switch _, ended := job.Ended[member]; {
+		case m.Parsed.Fact == event.FactAdmitted:
+			facts = append(facts, event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)}))
+		case !ended:
+			facts = append(facts, event.JobFact(member, m.Parsed.Fact, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence), json.RawMessage(m.Data)))
+		}
+	}
+	return facts, nil
 }
 
 // released returns the facts for the jobs that wait for a job that has ended. They are returned again if the message is
@@ -236,6 +276,7 @@ func (d *handler) candidate(ctx context.Context, c train.Candidate) (train.Job, 
 
 func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
 	where = d.inventory.snapshot()
+	where.ID = id
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
@@ -287,8 +328,7 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 	if !known {
 		return fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
 	}
-	const anyone = "anyone"
-	if kind.Publisher != anyone && m.Source != kind.Publisher {
+	if kind.Publisher != event.Anyone && m.Source != kind.Publisher {
 		return fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
 			m.Subject, m.Source, kind.Publisher)
 	}
@@ -297,7 +337,7 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 		return fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
 	}
 	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
-	if kind.Publisher == anyone {
+	if kind.Publisher == event.Anyone {
 		f.Time = m.Stored // a user's clock must not order facts
 	}
 	for {

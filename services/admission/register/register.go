@@ -104,6 +104,8 @@ func remembered(before, after train.Job, fact string, moved bool) bool {
 	switch fact {
 	case event.FactQueued:
 		return moved || before.Reason != after.Reason
+	case event.FactDependencyEnded:
+		return moved || after.Spec.Array == "" // an array has many
 	case event.FactEpochEnded, event.FactCheckpointWritten, event.FactReestimated, event.FactStraggling, event.FactConverged, event.FactOverspent:
 		return moved
 	}

@@ -196,6 +196,8 @@ func queryParameters() []Parameter {
 			},
 		},
 		flag("rejected", "Without submissions that were rejected, unless state asks for them.", func(q *view.Query) *bool { return &q.NoRejected }),
+		text("array", "Only the array with this id, and its jobs.", func(q *view.Query) *string { return &q.Array }),
+		flag("members", "Without the jobs of arrays, unless array asks for those of one.", func(q *view.Query) *bool { return &q.NoMembers }),
 		flag("trials", "Without the trials of experiments.", func(q *view.Query) *bool { return &q.NoTrials }),
 		number("newest", "At most this number of jobs, in any state; 0: all.", func(q *view.Query) *int { return &q.Newest }),
 		number("finished", "At most this number of jobs that have ended; 0: all.", func(q *view.Query) *int { return &q.Finished }),

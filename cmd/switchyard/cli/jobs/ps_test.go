@@ -75,7 +75,7 @@ func TestPSRefusesWhatItCannotMean(t *testing.T) {
 	for want, args := range map[string][]string{
 		"did you mean running?":        {"ps", "--state", "runing"},
 		"-n 0: want 1 or more":         {"ps", "-n", "0"},
-		"unknown command":              {"ps", "extra"},
+		"accepts at most 1 arg":        {"ps", "sweep", "more"},
 		"want a label as KEY=VALUE":    {"ps", "--label", "warmup"},
 		"--name \"[\": want a pattern": {"ps", "--name", "["},
 		"found both":                   {"ps", "-A", "--user", "ann"},

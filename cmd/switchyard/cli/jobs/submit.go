@@ -76,7 +76,10 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 				if err != nil {
 					return err
 				}
-				if result.Predicted, err = firstPrediction(ctx, b, id); err != nil {
+				if !result.array {
+					result.Predicted, err = firstPrediction(ctx, b, id)
+				}
+				if err != nil {
 					return err
 				}
 				return printSubmission(a, result, time.Now())
@@ -223,11 +226,13 @@ type SubmitResult struct {
 	Message string         `json:"message,omitempty"`
 	// Predicted is when the job starts and ends by the first plan that knows it.
 	Predicted train.Predicted `json:"predicted,omitzero"`
+	// array says that an array of jobs was submitted.
+	array bool
 }
 
 // Submit publishes a submission and waits for the answer of admission.
 func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
-	result := SubmitResult{ID: id}
+	result := SubmitResult{ID: id, array: spec.Array != ""}
 	if err := findNamed(ctx, b, &spec); err != nil {
 		return result, err
 	}
@@ -337,6 +342,10 @@ func printSubmission(a *console.Console, r SubmitResult, now time.Time) error {
 	if p := r.Predicted; p.Finish != nil {
 		fmt.Fprintf(a.Stdout, "  ends in %s\n", render.In(*p.Finish, now))
 	}
-	_, err := fmt.Fprintf(a.Stdout, "  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, r.ID)
+	next := "  next  switchyard logs -f %s | switchyard describe %s\n"
+	if r.array {
+		next = "  next  switchyard ps %s | switchyard wait %s\n"
+	}
+	_, err := fmt.Fprintf(a.Stdout, next, r.ID, r.ID)
 	return err
 }

@@ -54,6 +54,9 @@ leave, because its code neither calls the job API nor gets a signal, is refused;
 			`Continues the jobs from their checkpoints, under the same id: what is paused or held, and what has failed or was cancelled.`,
 			event.Wanted{State: train.WantRun},
 			false, func(j train.Job) string {
+				if j.Spec.Array != "" && j.State.Terminal() {
+					return "is an array that has ended: name those of its jobs that are to go on, as " + string(j.ID) + "/0"
+				}
 				if j.State == train.StateFailed || j.State == train.StateCancelled {
 					return ""
 				}
