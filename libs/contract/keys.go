@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,4 +95,27 @@ func SplitTrialJob(job string) (experiment string, trial int, ok bool) {
 	}
 	trial, err := strconv.Atoi(job[i+2:])
 	return job[:i], trial, err == nil && trial >= 0 && string(TrialJob(job[:i], trial)) == job
+}
+
+// Trials is the part of an experiment's record that says which jobs are its trials.
+type Trials struct {
+	ID     string       `json:"id"`
+	Trials []TrialOfJob `json:"trials"`
+}
+
+// TrialOfJob is the part of a trial that names its job.
+type TrialOfJob struct {
+	Job     train.JobID `json:"job"`
+	Foreign bool        `json:"foreign"`
+}
+
+// ExperimentOf returns the experiment whose trial a job is. record reads what an experiment's record says of its
+// trials; nil if there is no such experiment.
+func ExperimentOf(job train.JobID, record func(experiment string) *Trials) (experiment string, is bool) {
+	experiment, _, named := SplitTrialJob(string(job))
+	if !named {
+		return "", false
+	}
+	r := record(experiment)
+	return experiment, r != nil && slices.Contains(r.Trials, TrialOfJob{Job: job})
 }

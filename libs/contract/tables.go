@@ -127,7 +127,7 @@ func Buckets() []BucketInfo {
 		}},
 		{Name: string(Experiments), Keep: 90 * day, Doc: "Searches for hyper-parameters.", Records: []Record{
 			record(Experiments, "Experiments", "<experiment>", experiments,
-				"The state of an experiment and its decisions: its trials with their epochs.", web),
+				"The state of an experiment and its decisions: its trials with their epochs.", admission, web),
 		}},
 		{Name: string(Settings), Doc: "Desired system parameters of trials.", Records: []Record{
 			record(Settings, "Settings", "<job>", experiments,

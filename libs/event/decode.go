@@ -3,6 +3,7 @@ package event
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -80,7 +81,19 @@ func DecodeRequest(k Kind, data []byte) (any, []train.Reason) {
 	if root, ok := r.JSON(data); ok {
 		r.Bind(root, "", body)
 	}
-	return body, reasons(r)
+	return body, explained(reasons(r))
+}
+
+// explained says of keys that an edit cannot set why they are fixed, instead of that there is no such key.
+func explained(list []train.Reason) []train.Reason {
+	for i, r := range list {
+		if key, isSet := strings.CutPrefix(r.Field, "set."); isSet && r.Code == strict.CodeUnknown {
+			if fixed := train.Fixed(key); fixed != nil {
+				list[i] = *fixed
+			}
+		}
+	}
+	return list
 }
 
 // DecodeBody reads the body of a fact of kind k between services into what k.New makes, ignoring unknown keys. Facts

@@ -28,8 +28,8 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 		NodeLabels: map[string]string{"gpushare": "true"},
 		After:      &train.AfterSpec{OK: []train.JobID{"a"}, Any: []train.JobID{"b"}, Failed: []train.JobID{"c"}}, TimeLimit: unit.Duration(2 * time.Hour),
-		Continue: "d",
-		Devices:  2, Device: train.KindGPU, GPU: "H100|A100", GPUMemory: "20GiB", CPUs: 2, Memory: "8GiB",
+		Continue: "d", Array: "0-9%2", ArrayMember: &train.ArrayMember{Array: "e", Index: 3, Count: 10, AtOnce: 2},
+		Devices: 2, Device: train.KindGPU, GPU: "H100|A100", GPUMemory: "20GiB", CPUs: 2, Memory: "8GiB",
 		Notify: []train.NotifySpec{{On: []train.NoticeKind{train.NoticeLate}, Webhook: "https://x"}},
 		Energy: &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
 	}

@@ -275,6 +275,28 @@ type Wanted struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// EditRequested asks for other values of keys of a job's spec. Admission checks them as those of a submission.
+type EditRequested struct {
+	train.Edit
+	// ID is the sender's own word for the request, by which it finds the answer.
+	ID     string `json:"id,omitempty"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// EditDecided answers a request to change a job's spec.
+type EditDecided struct {
+	// Edit is what changes: nothing if the request is refused.
+	train.Edit
+	// Request is the sequence of the request in the stream; ID, By and Reason are those of the request.
+	Request uint64 `json:"request"`
+	ID      string `json:"id,omitempty"`
+	By      string `json:"by,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// Refused is why the spec stays as it is.
+	Refused []train.Reason `json:"refused,omitempty"`
+}
+
 // Succeeded ends a job as a success.
 type Succeeded struct {
 	Attempt    int `json:"attempt"`

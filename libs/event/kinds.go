@@ -9,7 +9,7 @@ type Kind struct {
 	Version int
 	// Stream stores the fact.
 	Stream string
-	// Publisher is the only service that publishes it ("anyone" for submissions and cancellations).
+	// Publisher is the only service that publishes it, or Anyone.
 	Publisher string
 	// Key is the pattern of its idempotency key (Nats-Msg-Id).
 	Key string
@@ -24,6 +24,9 @@ type Kind struct {
 func (k Kind) Subject() string {
 	return Subject{Entity: k.Entity, ID: "<id>", Fact: k.Fact, Version: k.Version}.String()
 }
+
+// Anyone is the Publisher of submissions and requests.
+const Anyone = "anyone"
 
 // The facts of a job.
 const (
@@ -49,6 +52,8 @@ const (
 	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
 	FactWanted            = "wanted"
+	FactEditRequested     = "edit_requested"
+	FactEditDecided       = "edit_decided"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
 	FactCancelled         = "cancelled"
@@ -78,7 +83,7 @@ func Kinds() []Kind {
 		return Kind{"job", fact, 1, StreamJobs, publisher, key, atMostOnce, doc, newBody}
 	}
 	kinds := []Kind{
-		job(FactSubmitted, "anyone", "job/<id>/submitted", once,
+		job(FactSubmitted, Anyone, "job/<id>/submitted", once,
 			"A submission. Decoded strictly.", body[Submitted]),
 		job(FactAdmitted, "admission", "job/<id>/admitted", once,
 			"The job was accepted.", body[Admitted]),
@@ -118,10 +123,14 @@ func Kinds() []Kind {
 			"The loss has converged by the user's rule.", body[Converged]),
 		job(FactOverspent, "planner", "job/<id>/overspent", once,
 			"The job has cost more than its recurring group is ready to pay for one job.", body[Overspent]),
-		job(FactCancelRequested, "anyone", "job/<id>/cancel/<any>", repeated,
+		job(FactCancelRequested, Anyone, "job/<id>/cancel/<any>", repeated,
 			"A request to end the job.", body[CancelRequested]),
-		job(FactWanted, "anyone", "job/<id>/wanted/<any>", repeated,
+		job(FactWanted, Anyone, "job/<id>/wanted/<any>", repeated,
 			"A request to hold, pause, resume or requeue the job.", body[Wanted]),
+		job(FactEditRequested, "anyone", "job/<id>/edit/<any>", repeated,
+			"A request to change the spec of the job. Decoded strictly.", body[EditRequested]),
+		job(FactEditDecided, "admission", "job/<id>/edited/<sequence>", repeated,
+			"The spec of the job has changed, or stays, with every reason.", body[EditDecided]),
 		job(FactSucceeded, "executor", "job/<id>/end", once,
 			"The job ended as a success.", body[Succeeded]),
 		job(FactFailed, "executor", "job/<id>/end", once,

@@ -4,6 +4,7 @@ package jobref
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -30,14 +31,18 @@ func (e *AmbiguousError) Error() string {
 }
 
 // Resolve finds a job by its whole id, by its name, or by the beginning of its id, in this order. If several jobs have
-// the name it returns the newest of this user, else the newest.
+// the name it returns the newest of this user, else the newest. A job of an array is found by its whole id, or by an
+// index behind what finds the array: sweep/3.
 func Resolve(jobs []train.Job, ref, user string) (job train.Job, found bool, err error) {
+	if job, found, err := resolveMember(jobs, ref, user); found || err != nil {
+		return job, found, err
+	}
 	var named, begun []train.Job
 	for _, j := range jobs {
 		switch {
 		case string(j.ID) == ref:
 			return j, true, nil
-		case ref == "":
+		case ref == "", j.Belongs() != "":
 		case j.Spec.Name == ref:
 			named = append(named, j)
 		case strings.HasPrefix(string(j.ID), ref):
@@ -59,6 +64,24 @@ func Resolve(jobs []train.Job, ref, user string) (job train.Job, found bool, err
 		ambiguous.IDs = append(ambiguous.IDs, j.ID)
 	}
 	return train.Job{}, false, ambiguous
+}
+
+// resolveMember finds the job of an array by its index behind what finds the array.
+func resolveMember(jobs []train.Job, ref, user string) (job train.Job, found bool, err error) {
+	at := strings.LastIndexByte(ref, '/')
+	if at < 0 {
+		return train.Job{}, false, nil
+	}
+	index, notIndex := strconv.Atoi(ref[at+1:])
+	array, found, err := Resolve(jobs, ref[:at], user)
+	if err != nil || !found || notIndex != nil {
+		return train.Job{}, false, err
+	}
+	i := slices.IndexFunc(jobs, func(j train.Job) bool { return j.Belongs() == array.ID && j.Spec.ArrayMember.Index == index })
+	if i < 0 {
+		return train.Job{}, false, nil
+	}
+	return jobs[i], true, nil
 }
 
 // newestOf returns the newest of the user's jobs, else the newest.

@@ -18,7 +18,15 @@ func TestResolve(t *testing.T) {
 		job("mnist-aa11", "mnist", "ann", 30), job("mnist-aa22", "mnist", "ann", 20), job("mnist-bb33", "mnist", "bob", 10), job("resnet-cc44", "resnet", "bob", 5),
 		job("run1", "my run", "ann", 1), job("run1-more", "other", "ann", 1), job("nameless", "", "ann", 1),
 	}
+	array := job("sweep-dd55", "sweep", "ann", 1)
+	array.Spec.Array = "0-9"
+	member := job("sweep-dd55-3", "sweep", "ann", 1)
+	member.Spec.ArrayMember = &train.ArrayMember{Array: array.ID, Index: 3}
+	again := job("sweep-ee66", "sweep again", "ann", 1)
+	again.Spec.ArrayMember = member.Spec.ArrayMember
+	jobs = append(jobs, array, member, again, job("odd", "my/3", "ann", 1))
 	for ref, want := range map[string]string{
+		"sweep": "sweep-dd55", "sweep-d": "sweep-dd55", "sweep/3": "sweep-dd55-3", "sweep-dd/3": "sweep-dd55-3", "sweep-dd55-3": "sweep-dd55-3", "sweep/4": "", "mnist/3": "", "my/3": "odd", "sweep again": "sweep-ee66",
 		"mnist-aa11": "mnist-aa11", "mnist": "mnist-aa22", "mnist-b": "mnist-bb33", "res": "resnet-cc44", "my run": "run1", "run1": "run1", "run1-": "run1-more",
 		"mnist-aa": "ambiguous", "m": "ambiguous", "nothing": "", "": "",
 	} {

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +99,7 @@ func Registry() *prometheus.Registry {
 	return r
 }
 
-// Handler serves /healthz, /readyz and /metrics.
+// Handler serves /healthz, /readyz, /metrics and the profiles of net/http/pprof.
 func Handler(h *Health, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
@@ -109,7 +111,21 @@ func Handler(h *Health, metrics *prometheus.Registry) http.Handler {
 		_, _ = io.WriteString(w, "ready\n")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.Handle("GET /debug/pprof/", fromHere(pprof.Index))
+	mux.Handle("GET /debug/pprof/profile", fromHere(pprof.Profile))
+	mux.Handle("GET /debug/pprof/trace", fromHere(pprof.Trace))
 	return mux
+}
+
+// fromHere serves clients of this machine alone: a profile costs processor time.
+func fromHere(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are for clients on this machine: log in there, or forward the port", http.StatusForbidden)
+			return
+		}
+		h(w, r)
+	})
 }
 
 // ServeHTTP serves h on address until ctx ends, then lets the requests in flight finish. ready gets the address.

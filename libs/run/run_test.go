@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -148,4 +149,16 @@ func get(t *testing.T, url string) (int, string) {
 		t.Fatal(err)
 	}
 	return r.StatusCode, string(body)
+}
+
+// TestProfilesAreForThisMachine: a client elsewhere that may read the metrics cannot have the service profiled.
+func TestProfilesAreForThisMachine(t *testing.T) {
+	h := run.Handler(run.NewHealth(), run.Registry())
+	for from, want := range map[string]int{"127.0.0.1:1000": http.StatusOK, "[::1]:1000": http.StatusOK, "10.0.0.7:1000": http.StatusForbidden} {
+		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap", nil), httptest.NewRecorder()
+		r.RemoteAddr = from
+		if h.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("from %s: %d, want %d", from, w.Code, want)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/config"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Admission configures who may submit what.
@@ -21,6 +22,7 @@ type Admission struct {
 	IdentityUser   string
 	IdentityTenant string
 	TrustBodies    bool
+	MaxArray       int
 	Notify         Notify
 	MLflow         MLflow
 }
@@ -54,6 +56,12 @@ func (c *Admission) Declare(set *config.Set) {
 	s.String(&c.IdentityTenant, "identity-tenant", "default", "tenant of every submission").Check(func() error { return name(c.IdentityTenant) })
 	s.Bool(&c.TrustBodies, "trust-bodies", false,
 		"take user and tenant from a submission that names them: only for users who trust each other, since anybody can then submit as anybody")
+	s.Int(&c.MaxArray, "max-array", 1000, "largest number of jobs of an array").Check(func() error {
+		if c.MaxArray < 1 || c.MaxArray > train.MostMembers {
+			return fmt.Errorf("want 1 to %d", train.MostMembers)
+		}
+		return nil
+	})
 	c.Notify.declare(s)
 	s.String(&c.MLflow.URI, "mlflow-uri", "", "MLflow tracking server to which jobs are mirrored, such as http://mlflow:5000 (empty: none)").Check(func() error {
 		if c.MLflow.URI == "" {

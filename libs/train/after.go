@@ -87,7 +87,7 @@ func (d Dependency) Unmet(ended State) Reason {
 
 // Awaits returns the jobs that the job still waits for.
 func (j Job) Awaits() []Dependency {
-	return slices.DeleteFunc(j.Spec.Dependencies(), func(d Dependency) bool {
+	return slices.DeleteFunc(j.dependencies(), func(d Dependency) bool {
 		_, ended := j.Ended[d.Job]
 		return ended
 	})
@@ -95,7 +95,7 @@ func (j Job) Awaits() []Dependency {
 
 // NeverStarts returns why the job can never start; false if it can.
 func (j Job) NeverStarts() (Reason, bool) {
-	for _, d := range j.Spec.Dependencies() {
+	for _, d := range j.dependencies() {
 		if state, ended := j.Ended[d.Job]; ended && d.Never(state) {
 			return d.Unmet(state), true
 		}

@@ -19,6 +19,7 @@ type FileRequest struct {
 
 // FileAnswer is a list of files, or a piece of a file.
 type FileAnswer struct {
+	// Folders are where the files are.
 	Folders Folders `json:"folders"`
 	// Files are the newest files, the newest first; More says that there are others.
 	Files []File `json:"files,omitempty"`
@@ -28,14 +29,18 @@ type FileAnswer struct {
 	Size int64  `json:"size,omitempty"`
 }
 
-// Folders are a job's folders, as paths of its machine. Checkpoints is the one that the job sees as
-// /snapshots/JOB_UUID, Work the one that it was started in. A folder that does not exist is empty.
+// Folders are a job's folders, as paths of its machine. A folder that does not exist is empty.
 type Folders struct {
-	Machine     NodeID `json:"machine,omitempty"`
-	Job         string `json:"job,omitempty"`
-	Output      string `json:"output,omitempty"`
+	// Machine is the node that has them.
+	Machine NodeID `json:"machine,omitempty"`
+	// Job is the folder of the job.
+	Job string `json:"job,omitempty"`
+	// Output is the file of its output.
+	Output string `json:"output,omitempty"`
+	// Checkpoints is the folder that the job sees as /snapshots/JOB_UUID.
 	Checkpoints string `json:"checkpoints,omitempty"`
-	Work        string `json:"work,omitempty"`
+	// Work is the folder in which it was started.
+	Work string `json:"work,omitempty"`
 }
 
 // OnHost returns the machine's path of a file that the job calls /snapshots/JOB_UUID/.., and other paths as they are.
@@ -47,11 +52,14 @@ func (f Folders) OnHost(seen string) string {
 	return seen
 }
 
-// File is one file of a job. Its path begins with checkpoints/ or work/.
+// File is one file of a job.
 type File struct {
-	Path      string     `json:"path"`
-	Size      unit.Bytes `json:"size_bytes"`
-	ChangedAt time.Time  `json:"changed_at"`
+	// Path begins with checkpoints/ or work/.
+	Path string `json:"path"`
+	// Size is its length.
+	Size unit.Bytes `json:"size_bytes"`
+	// ChangedAt is when it was written last.
+	ChangedAt time.Time `json:"changed_at"`
 }
 
 // FileSubject is the subject on which the executor of a node answers a FileRequest.

@@ -173,6 +173,11 @@ type Spec struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// After names jobs that must have ended before this one starts.
 	After *AfterSpec `json:"after,omitempty"`
+	// Array makes the submission an array of jobs, one for each index: 0-9, 0-99:10 or 1,3,7, and %4 behind them for at
+	// most four at once. The job with index 3 of the array ID is ID-3, or ID/3; each has SWITCHYARD_ARRAY_INDEX.
+	Array string `json:"array,omitempty"`
+	// ArrayMember says which job of an array this one is, or was submitted again as. Admission sets it.
+	ArrayMember *ArrayMember `json:"array_member,omitempty"`
 	// Continue is the id of a job of the same user that has ended or is paused. This job begins from a copy of that job's
 	// checkpoints. Jobs on Kubernetes cannot continue others.
 	Continue JobID `json:"continue,omitempty"`
@@ -470,6 +475,9 @@ type Job struct {
 	LogTail         string    `json:"log_tail,omitempty"`
 	Warnings        []string  `json:"warnings,omitempty"`
 
+	// Edits are the newest requests to change the spec.
+	Edits []Edited `json:"edits,omitempty"`
+
 	History []Change `json:"history,omitempty"`
 	// LastSequence is the stream sequence of the newest fact folded in: older facts are skipped when redelivered.
 	LastSequence uint64 `json:"last_sequence"`
@@ -485,7 +493,7 @@ func (j Job) EffectivePriority() int {
 }
 
 // AwaitsBatch reports whether the planner must choose the job's batch size before it can plan the job.
-func (j Job) AwaitsBatch() bool { return j.Spec.Recurs() && j.TunedBatch == 0 }
+func (j Job) AwaitsBatch() bool { return j.Spec.Recurs() && j.TunedBatch == 0 && j.Spec.Array == "" }
 
 // KeepEnded is how long the services keep their records about a job after its end, so that readers have seen them. The
 // register and the ledger keep theirs for longer.

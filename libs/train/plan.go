@@ -416,9 +416,10 @@ func (e Exit) Words() string {
 	}
 }
 
-// Outside reports whether the machine, and neither the program nor a person, ended the attempt.
+// Outside reports whether the machine, and neither the program nor a person, ended the attempt. Pods that cannot start
+// for what the job asked for, such as an image or a folder, say nothing about their machine.
 func (e Exit) Outside() bool {
-	elsewhere := []string{"OutOfMemory", "PodDeleted", "Evicted", "Unschedulable", "ImageMissing", "NotCreated", Forbidden}
+	elsewhere := []string{"OutOfMemory", "PodDeleted", "Evicted", "Unschedulable", "GangIncomplete", "ImageMissing", "NotCreated", Forbidden}
 	if e.Forced || slices.Contains(elsewhere, e.Reason.Code) {
 		return false
 	}

@@ -41,6 +41,18 @@ func (s State) Active() bool {
 // ReasonAdmitted is the reason of a queued job that no plan has said anything about.
 const ReasonAdmitted = "Admitted"
 
+// LiveStates returns the states of jobs that have not ended.
+func LiveStates() []State {
+	return []State{
+		StateSubmitted, StateQueued, StatePreempted, StateRecovering, StateHeld, StatePaused, StateStarting, StateProfiling, StateRunning, StatePreempting,
+	}
+}
+
+// States returns all states of jobs.
+func States() []State {
+	return append(LiveStates(), StateSucceeded, StateFailed, StateCancelled, StateRejected)
+}
+
 // SameState as a Transition's To leaves the state unchanged.
 const SameState State = "*"
 
@@ -59,7 +71,8 @@ func Transitions() []Transition {
 	waiting := slices.Concat([]State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}, withheld)
 	running := []State{StateProfiling, StateRunning, StatePreempting}
 	active := slices.Concat([]State{StateStarting}, running)
-	all := slices.Concat(waiting, active)
+	all := LiveStates()
+	whole := States()
 	return []Transition{
 		{"submitted", []State{StateNone}, StateSubmitted},
 		{"admitted", []State{StateSubmitted}, StateQueued},
@@ -88,6 +101,8 @@ func Transitions() []Transition {
 		{"cancel_requested", all, SameState},
 		{"wanted", all, SameState},
 		{"wanted", []State{StateFailed, StateCancelled}, StateQueued},
+		{"edit_requested", whole, SameState},
+		{"edit_decided", whole, SameState},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},
 		{"cancelled", all, StateCancelled},

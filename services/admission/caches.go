@@ -15,6 +15,8 @@ type inventory struct {
 	mu    sync.Mutex
 	nodes map[train.NodeID]train.Node
 	means fit.Means
+	// maxArray is the largest number of jobs of an array; 0: any that there can be.
+	maxArray int
 }
 
 func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
@@ -30,7 +32,7 @@ func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
 func (l *inventory) snapshot() fit.Inventory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	where := fit.Inventory{Means: l.means}
+	where := fit.Inventory{Means: l.means, MaxArray: l.maxArray}
 	for _, n := range l.nodes {
 		where.Nodes = append(where.Nodes, n)
 	}

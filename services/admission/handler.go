@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
@@ -19,16 +20,18 @@ import (
 
 // handler handles the facts of each job one by one, and those of different jobs side by side.
 type handler struct {
-	bus       *bus.Bus
-	jobs      *bus.KV[train.Job]
-	records   records
-	inventory inventory
-	queue     queue
-	who       fit.Identity
-	roots     []string
-	log       *slog.Logger
-	meters    *meters
-	progress  progress
+	bus  *bus.Bus
+	jobs *bus.KV[train.Job]
+	// experiments says which jobs are trials.
+	experiments *bus.KV[contract.Trials]
+	records     records
+	inventory   inventory
+	queue       queue
+	who         fit.Identity
+	roots       []string
+	log         *slog.Logger
+	meters      *meters
+	progress    progress
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
@@ -58,13 +61,56 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
 	}
 	id := train.JobID(m.Parsed.ID)
-	if m.Parsed.Fact == event.FactSubmitted {
+	switch m.Parsed.Fact {
+	case event.FactSubmitted:
 		return d.submitted(ctx, id, m)
+	case event.FactEditRequested:
+		return d.edit(ctx, id, m)
 	}
-	if err := d.fold(ctx, id, m); err != nil || !train.State(m.Parsed.Fact).Terminal() {
+	if err := d.fold(ctx, id, m); err != nil {
 		return nil, err
 	}
-	return d.released(id, train.State(m.Parsed.Fact)), nil
+	if train.State(m.Parsed.Fact).Terminal() {
+		return d.released(id, train.State(m.Parsed.Fact)), nil
+	}
+	return d.unfold(ctx, id, m)
+}
+
+// unfold returns what a fact of an array means for its jobs, and what the end of its last job means for those that wait
+// for the array. The keys of these facts follow from the array, so no repetition submits a job twice or leaves one out.
+func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
+	kind, _ := event.Find(m.Parsed)
+	if m.Parsed.Fact != event.FactAdmitted && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
+		return nil, nil
+	}
+	e, err := d.record(ctx, id)
+	job := e.Value
+	switch {
+	case errors.Is(err, bus.ErrNotFound), err == nil && job.Spec.Array == "":
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case m.Parsed.Fact == event.FactDependencyEnded:
+		if !job.State.Terminal() {
+			return nil, nil
+		}
+		return d.released(id, job.State), nil
+	}
+	a, err := train.ParseArray(job.Spec.Array)
+	if err != nil {
+		return nil, fmt.Errorf("%w: InvalidArray: %w", bus.ErrPoison, err)
+	}
+	var facts []event.Fact
+	for _, index := range a.Indices {
+		member := train.MemberID(id, index)
+		switch _, ended := job.Ended[member]; {
+		case m.Parsed.Fact == event.FactAdmitted:
+			facts = append(facts, event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)}))
+		case !ended:
+			facts = append(facts, event.JobFact(member, m.Parsed.Fact, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence), json.RawMessage(m.Data)))
+		}
+	}
+	return facts, nil
 }
 
 // released returns the facts for the jobs that wait for a job that has ended. They are returned again if the message is
@@ -235,17 +281,21 @@ func (d *handler) candidate(ctx context.Context, c train.Candidate) (train.Job, 
 }
 
 func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (verdict fit.Verdict, where fit.Inventory, err error) {
-	where = d.inventory.snapshot()
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
-	where.Jobs, err = d.named(ctx, id, s.spec)
-	if err == nil {
-		where.Continued, err = d.earlier(ctx, id, s.spec.Continue)
-	}
-	who := d.who
-	who.At = s.at
+	who, where, err := d.around(ctx, id, s.spec, s.at)
 	return fit.Check(s.spec, who, where, resolve(s.spec, d.roots)), where, err
+}
+
+// around returns what a spec is checked against at a time.
+func (d *handler) around(ctx context.Context, id train.JobID, spec train.Spec, at time.Time) (who fit.Identity, where fit.Inventory, err error) {
+	who, where = d.who, d.inventory.snapshot()
+	who.At, where.ID = at, id
+	if where.Jobs, err = d.named(ctx, id, spec); err == nil {
+		where.Continued, err = d.earlier(ctx, id, spec.Continue)
+	}
+	return who, where, err
 }
 
 // earlier returns the record of a job that another one names; nil if it was never submitted.
@@ -283,25 +333,48 @@ func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (m
 
 // fold folds any other fact into the register.
 func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error {
+	kind, body, err := readFact(m)
+	if err != nil {
+		return err
+	}
+	if kind.Fact == event.FactWanted {
+		experiment, err := d.experimentOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		if experiment != "" {
+			d.log.Warn("a wish is ignored: the job is a trial, and its experiment decides when it runs", "job", id, "experiment", experiment)
+			return nil
+		}
+	}
+	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
+	if kind.Publisher == event.Anyone {
+		f.Time = m.Stored // a user's clock must not order facts
+	}
+	return d.store(ctx, id, m, func(train.Job) (register.Fact, error) { return f, nil })
+}
+
+// readFact reads a fact other than a submission.
+func readFact(m bus.Message) (event.Kind, any, error) {
 	kind, known := event.Find(m.Parsed)
 	if !known {
-		return fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
+		return kind, nil, fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
 	}
-	const anyone = "anyone"
-	if kind.Publisher != anyone && m.Source != kind.Publisher {
-		return fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
+	if kind.Publisher != event.Anyone && m.Source != kind.Publisher {
+		return kind, nil, fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
 			m.Subject, m.Source, kind.Publisher)
 	}
 	body, err := event.DecodeBody(kind, m.Data)
 	if err != nil {
-		return fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
+		return kind, nil, fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
 	}
-	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
-	if kind.Publisher == anyone {
-		f.Time = m.Stored // a user's clock must not order facts
-	}
+	return kind, body, nil
+}
+
+// store folds what fact makes of the record, by compare-and-swap.
+func (d *handler) store(ctx context.Context, id train.JobID, m bus.Message, fact func(train.Job) (register.Fact, error)) error {
 	for {
-		err := d.foldOnce(ctx, id, f, m.Stored)
+		err := d.storeOnce(ctx, id, m, fact)
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
@@ -309,13 +382,17 @@ func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error
 	}
 }
 
-// foldOnce tries one compare-and-swap.
-func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact, stored time.Time) error {
+// storeOnce tries one compare-and-swap.
+func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, fact func(train.Job) (register.Fact, error)) error {
 	_, remembered := d.records.find(id)
 	e, err := d.record(ctx, id)
 	if errors.Is(err, bus.ErrNotFound) {
-		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, f.Name, id)
+		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, m.Parsed.Fact, id)
 	}
+	if err != nil {
+		return err
+	}
+	f, err := fact(e.Value)
 	if err != nil {
 		return err
 	}
@@ -342,7 +419,7 @@ func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact,
 	d.meters.folded.WithLabelValues(f.Name).Inc()
 	if f.Name == event.FactAdmitted {
 		d.meters.admitted.Inc()
-		d.meters.latency.Observe(max(stored.Sub(next.SubmittedAt), 0).Seconds())
+		d.meters.latency.Observe(max(m.Stored.Sub(next.SubmittedAt), 0).Seconds())
 	}
 	return nil
 }
@@ -358,6 +435,25 @@ func (d *handler) record(ctx context.Context, id train.JobID) (bus.Entry[train.J
 	}
 	d.records.put(e)
 	return e, nil
+}
+
+// experimentOf returns the experiment whose trial a job is, or "".
+func (d *handler) experimentOf(ctx context.Context, id train.JobID) (string, error) {
+	var err error
+	experiment, is := contract.ExperimentOf(id, func(experiment string) *contract.Trials {
+		var e bus.Entry[contract.Trials]
+		if e, err = d.experiments.Get(ctx, experiment); err != nil {
+			return nil
+		}
+		return &e.Value
+	})
+	if err != nil && !errors.Is(err, bus.ErrNotFound) && !errors.Is(err, bus.ErrPoison) {
+		return "", err
+	}
+	if !is {
+		return "", nil
+	}
+	return experiment, nil
 }
 
 func (d *handler) keep(e bus.Entry[train.Job]) {

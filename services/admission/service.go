@@ -52,7 +52,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
+	if err := bus.Open(ctx, b, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments); err != nil {
+		return err
+	}
 	d.inventory.means = fit.Means{Commands: slices.Sorted(maps.Keys(s.config.Notify.Commands)), Mail: s.config.Notify.SMTP != ""}
+	d.inventory.maxArray = s.config.MaxArray
 	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })

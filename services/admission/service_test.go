@@ -72,7 +72,7 @@ func (b *bench) serve() (stop func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
-	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify, MLflow: b.mlflow})
+	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify, MLflow: b.mlflow, MaxArray: 1000})
 	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
 	stopped := false

@@ -41,7 +41,9 @@ type ledger struct {
 	mu        sync.Mutex
 	nodeBooks map[train.NodeID]Book
 	jobs      map[train.JobID]train.Job
-	closed    map[train.JobID]bool
+	// ended are those of jobs that have ended.
+	ended  map[train.JobID]struct{}
+	closed map[train.JobID]bool
 	// forgotten holds the jobs that have an account but are no longer in the register, reopened those that were resumed
 	// after their account was closed.
 	forgotten, reopened map[train.JobID]bool
@@ -52,7 +54,7 @@ type ledger struct {
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
 	l := &ledger{
 		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
-		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
+		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, ended: map[train.JobID]struct{}{}, closed: map[train.JobID]bool{},
 		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{}, gangs: gangs{},
 	}
 	err := errors.Join(
@@ -214,6 +216,11 @@ func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 		return
 	}
 	l.jobs[job.ID] = job
+	if job.State.Terminal() {
+		l.ended[job.ID] = struct{}{}
+	} else {
+		delete(l.ended, job.ID)
+	}
 }
 
 // totals returns the sums over all nodes, by component, and the losses.

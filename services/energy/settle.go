@@ -102,8 +102,8 @@ func (l *ledger) due(now time.Time) []train.JobID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due []train.JobID
-	for id, job := range l.jobs {
-		if job.State.Terminal() && l.complete(id, endOf(job), now) {
+	for id := range l.ended {
+		if l.complete(id, endOf(l.jobs[id]), now) {
 			due = append(due, id)
 		}
 	}
@@ -204,6 +204,7 @@ func (l *ledger) removeFromBooks(ctx context.Context, job train.JobID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.jobs, job)
+	delete(l.ended, job)
 	delete(l.run, job)
 	return nil
 }

@@ -297,12 +297,14 @@ func (p *cache) powerOf(parts []train.Part) float64 {
 }
 
 // waits says whether a job has no live attempt by the register, and what it is known to wait for: only then is it of
-// use to say why it waits.
+// use to say why it waits. If its devices were taken back before an attempt began, it waits, although the register
+// still has it starting.
 func (p *cache) waits(id train.JobID) ([]train.Reason, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j, known := p.jobs[string(id)]
-	return j.Blockers, known && !j.State.Active()
+	begins := j.State == train.StateStarting && !p.attempts[string(id)].Live()
+	return j.Blockers, known && (begins || !j.State.Active())
 }
 
 // generation is the highest one of a plan that was acted on.

@@ -148,3 +148,26 @@ func TestAQueueIsToldItsReasonsOnce(t *testing.T) {
 		t.Errorf("%q and %q", a, b)
 	}
 }
+
+func TestAJobWaitsUntilAnAttemptOfItLives(t *testing.T) {
+	for _, c := range []struct {
+		state   train.State
+		attempt train.Phase
+		want    bool
+	}{
+		{train.StateQueued, "", true},
+		{train.StateStarting, "", true}, // its devices were taken back, or it is paused
+		{train.StateStarting, train.PhaseExited, true},
+		{train.StateStarting, train.PhaseClaimed, false},
+		{train.StateRunning, train.PhaseRunning, false},
+		{train.StateRunning, "", false}, // the register is not behind for long
+	} {
+		p := &cache{jobs: map[string]train.Job{"j": {ID: "j", State: c.state}}, attempts: map[string]train.Attempt{}}
+		if c.attempt != "" {
+			p.attempts["j"] = train.Attempt{Job: "j", Phase: c.attempt}
+		}
+		if _, got := p.waits("j"); got != c.want {
+			t.Errorf("%s with an attempt that is %q: %v, want %v", c.state, c.attempt, got, c.want)
+		}
+	}
+}

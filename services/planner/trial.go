@@ -30,6 +30,7 @@ func (q *questions) try(ctx context.Context, job train.Job) (whatif.Answer, erro
 	if m, err := bus.Ask[train.Spec, train.Model](wait, q.bus, train.ModelSubject, job.Spec); err == nil {
 		model = &m
 	}
+	job.Spec.Array = "" // one of its jobs is tried
 	if job.AwaitsBatch() {
 		job.TunedBatch = job.Spec.BatchSize // the one that was submitted is the first to try
 	}

@@ -69,7 +69,7 @@ func (e *estimator) fact(m bus.Message) error {
 	id := train.JobID(m.Parsed.ID)
 	j := e.jobs[id]
 	if j == nil {
-		if b, ok := body.(*event.Admitted); ok {
+		if b, ok := body.(*event.Admitted); ok && b.Spec.Array == "" {
 			e.admit(learn.New(id, b.Spec, e.interference.model))
 		}
 		return nil // of a job that has ended, or was never admitted

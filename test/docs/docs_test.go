@@ -42,6 +42,7 @@ const loop = `import switchyard\nwith switchyard.job() as job:\n    for epoch in
 // pages are the README and the pages to which it sends its readers first.
 var pages = []page{
 	{path: "README.md", after: ended},
+	{path: "docs/tutorial.md"},
 	{path: "libs/python/README.md", before: "test -x $TORCH\n" + running, after: ended},
 	{path: "docs/job-file.md"},
 	{path: "docs/your-script.md", before: running + "echo 'print(1)' >train.py"},
@@ -125,11 +126,11 @@ func TestEveryBlockIsKnown(t *testing.T) {
 	}
 }
 
-// Who does what the README says, line by line, gets what it says. Here the programs are built already.
+// Who does what the README says, line by line, and then the tutorial, gets what they say. Here the programs are built
+// already.
 func TestTheReadmeRuns(t *testing.T) {
 	t.Parallel()
-	home := t.TempDir()
-	tree := filepath.Join(home, "switchyard")
+	tree := filepath.Join(t.TempDir(), "switchyard")
 	for _, folder := range []string{"examples", "libs/python"} {
 		if err := os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join(root, folder))); err != nil {
 			t.Fatal(err)
@@ -137,7 +138,9 @@ func TestTheReadmeRuns(t *testing.T) {
 	}
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin")+"/", "../../cmd/switchyard", "../../cmd/switchyard-server")
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin", "switchyard-trainer"), "../../examples/gotrainer")
-	newReader(t, home, tree, "").read(pages[0])
+	for _, p := range pages[:2] {
+		newReader(t, t.TempDir(), tree, "").read(p) // who reads the tutorial has no scheduler yet
+	}
 }
 
 // The same in a fresh clone, where `make` builds and shows the demo, and then the pages behind the README.

@@ -186,8 +186,8 @@ func reporting(interpreter string) []row {
 			prints: []string{"\ntrained 40 steps\n", "succeeded: 4 epochs in ", "\n  waited      ", "\n  ran         ", "/model, after epoch 4\n  files       "}, describe: []string{"4 of 4 epochs"},
 		},
 		{
-			name: "library-that-fails", files: map[string]string{"train.py": "@library.py"}, command: run("--epochs", "4", "python3", "train.py", "fail"), needs: python, attempts: 2,
-			prints: []string{"\ntrained 40 steps\n"}, describe: []string{"tries again from the checkpoint of epoch ", "4 of 4 epochs"},
+			name: "library-that-fails", files: map[string]string{"train.py": "@library.py"}, command: run("--epochs", "4", "--retries", "1", "python3", "train.py", "fail"), needs: python, attempts: 2,
+			prints: []string{"\ntrained 40 steps\n"}, describe: []string{"attempt 1 failed with exit status 5, tries again from the ", "4 of 4 epochs"},
 		},
 		{name: "torch", files: distributed, command: run(interpreter, "train.py", "alone"), needs: torch, prints: []string{"\ntrained on 1\n"}},
 		{name: "torchrun", files: distributed, command: run(torchrun...), needs: torch, prints: []string{"trained on 1\n"}},

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // schemas makes one JSON Schema for each fact, by file name. A submission may have no other keys; facts between
@@ -67,6 +68,9 @@ func (src *source) words(t reflect.Type) *jsonschema.Schema {
 func encoded(t reflect.Type) reflect.Type {
 	if t == reflect.TypeFor[curve.Interference]() {
 		return reflect.TypeFor[curve.StoredInterference]()
+	}
+	if t == reflect.TypeFor[unit.Duration]() {
+		return reflect.TypeFor[string]()
 	}
 	return t
 }

@@ -55,3 +55,22 @@ func (c *checker) continues() {
 			"all nodes are those of Kubernetes: checkpoints are not copied between the volumes of pods")
 	}
 }
+
+// array checks the indices of an array of jobs.
+func (c *checker) array() {
+	if c.spec.Array == "" {
+		return
+	}
+	const field = "array"
+	most := cmp.Or(c.where.MaxArray, train.MostMembers)
+	switch a, err := train.ParseArray(c.spec.Array); {
+	case err != nil:
+		c.refuse("InvalidArray", field, "", "%v", err)
+	case len(a.Indices) > most:
+		c.refuse("OutOfRange", field, "submit several arrays, or ask the operator for a larger admission.max_array", "want at most %d jobs, found %d", most, len(a.Indices))
+	case len(train.MemberID(c.where.ID, a.Indices[len(a.Indices)-1])) > train.MaxIDLength:
+		c.refuse("OutOfRange", field, "choose a shorter --id", "the ids of its jobs are longer than %d characters", train.MaxIDLength)
+	case c.spec.ArrayMember != nil:
+		c.refuse("Contradiction", "array_member", "leave it out", "admission sets it")
+	}
+}

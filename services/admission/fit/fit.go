@@ -27,8 +27,12 @@ type Identity struct {
 // infeasible yet.
 type Inventory struct {
 	Nodes []train.Node
+	// ID is the id of the submission.
+	ID train.JobID
 	// Jobs are the states of the earlier jobs that the spec names in after.
 	Jobs map[train.JobID]train.State
+	// MaxArray is the largest number of jobs of an array; 0: train.MostMembers.
+	MaxArray int
 	// Continued is the job that the spec names in continue; nil if it is unknown.
 	Continued *train.Job
 	Means     Means
@@ -121,6 +125,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.energy()
 	c.after()
 	c.continues()
+	c.array()
 	c.notify()
 	malformed := len(c.reasons) > 0
 	c.feasible()

@@ -22,7 +22,7 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 	case *event.Rejected:
 		return rejected(job, f, b), nil
 	case *event.DependencyEnded:
-		return dependencyEnded(job, f, b), nil
+		return dependencyEnded(job, f, b, state), nil
 	case *event.Tuned:
 		return tuned(job, b), nil
 	case *event.Queued:
@@ -57,6 +57,10 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 		return cancelRequested(job, b), nil
 	case *event.Wanted:
 		return wanted(job, f, b)
+	case *event.EditRequested:
+		return false, nil // its answer is folded
+	case *event.EditDecided:
+		return edited(job, f, b)
 	case *event.Succeeded:
 		return b.Resumed == job.Resumed && succeeded(job, f, b), nil
 	case *event.Failed:
@@ -84,6 +88,9 @@ func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
 	if b.Spec.Continue != "" {
 		message += fmt.Sprintf("; continues %s%s", b.Spec.Continue, afterSaved(job))
 	}
+	if b.Spec.Array != "" {
+		message = fmt.Sprintf("an array of %d jobs, %s-INDEX", len(job.Members()), job.ID)
+	}
 	explain(job, train.ReasonAdmitted, message, "")
 	return true
 }
@@ -103,7 +110,8 @@ func rejected(job *train.Job, f Fact, b *event.Rejected) bool {
 }
 
 // dependencyEnded notes the end of a job that this one waits for. If it is not the required end, the job is cancelled.
-func dependencyEnded(job *train.Job, f Fact, b *event.DependencyEnded) bool {
+// An array waits for its own jobs, and ends with the last of them.
+func dependencyEnded(job *train.Job, f Fact, b *event.DependencyEnded, state *train.State) bool {
 	if !slices.ContainsFunc(job.Awaits(), func(d train.Dependency) bool { return d.Job == b.Job }) {
 		return false
 	}
@@ -113,6 +121,13 @@ func dependencyEnded(job *train.Job, f Fact, b *event.DependencyEnded) bool {
 	}
 	ended[b.Job] = b.State
 	job.Ended, job.ReadyAt = ended, f.Time
+	if job.Spec.Array != "" {
+		if len(ended) == len(job.Members()) {
+			*state, job.FinishedAt = job.ArrayEnd(), f.Time
+		}
+		explain(job, "Array", job.ArrayWords(), "")
+		return true
+	}
 	if never, is := job.NeverStarts(); is {
 		job.CancelRequested = true
 		explain(job, never.Code, never.Message, "")

@@ -43,9 +43,10 @@ const (
 )
 
 // Fold returns the record after the fact. For a new job it starts from train.Job{ID: id}. Repeated and late facts
-// change nothing at all, not even LastSequence; neither does any fact in a terminal state but the wish to resume.
+// change nothing at all, not even LastSequence; neither does any fact in a terminal state but an edit and the wish to
+// resume.
 func Fold(job train.Job, f Fact) (train.Job, error) {
-	if f.Sequence <= job.LastSequence || job.State.Terminal() && f.Name != event.FactWanted {
+	if f.Sequence <= job.LastSequence || job.State.Terminal() && f.Name != event.FactWanted && f.Name != event.FactEditDecided {
 		return job, nil
 	}
 	kind, known := event.Find(event.Subject{Entity: "job", Fact: f.Name, Version: 1})
@@ -104,7 +105,9 @@ func remembered(before, after train.Job, fact string, moved bool) bool {
 	switch fact {
 	case event.FactQueued:
 		return moved || before.Reason != after.Reason
-	case event.FactEpochEnded, event.FactCheckpointWritten, event.FactReestimated, event.FactStraggling, event.FactConverged, event.FactOverspent:
+	case event.FactDependencyEnded:
+		return moved || after.Spec.Array == "" // an array has many
+	case event.FactEpochEnded, event.FactCheckpointWritten, event.FactReestimated, event.FactStraggling, event.FactConverged, event.FactOverspent, event.FactEditDecided:
 		return moved
 	}
 	return true

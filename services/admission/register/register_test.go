@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -72,6 +73,14 @@ func drawBody(t *rapid.T, fact string) any {
 	case event.FactWanted:
 		want := rapid.SampledFrom([]train.Want{train.WantRun, train.WantHeld, train.WantPaused}).Draw(t, "want")
 		return &event.Wanted{State: want, By: "ann", Requeue: epochs == 0 && want == train.WantRun, Force: epochs == 1}
+	case event.FactEditRequested:
+		return &event.EditRequested{}
+	case event.FactEditDecided:
+		b := &event.EditDecided{Request: uint64(epochs), By: strings.Repeat("é", 9000), Edit: train.Edit{Set: train.Editable{Priority: &attempt, Labels: map[string]string{"a": fmt.Sprint(epochs)}}}}
+		if epochs == 0 {
+			b.Refused = []train.Reason{reason}
+		}
+		return b
 	case event.FactSucceeded:
 		return &event.Succeeded{Attempt: attempt, EpochsDone: epochs}
 	case event.FactFailed:
@@ -160,6 +169,15 @@ func TestRepeatedFactsChangeNothing(t *testing.T) {
 func TestWhatAlwaysHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job := foldAll(t, drawLife(t), func(before, after train.Job, f Fact) {
+			// What has ended may be resumed with another spec: its state and what it has done stay.
+			if f.Name == event.FactEditDecided {
+				was := before
+				was.Spec, was.Edits, was.LastSequence = after.Spec, after.Edits, after.LastSequence
+				if diff := cmp.Diff(was, after, cmpopts.EquateEmpty()); diff != "" || len(after.Edits) > maxEdits {
+					t.Fatalf("an edit changed more than the spec: %s", diff)
+				}
+				return
+			}
 			resumes := f.Name == event.FactWanted && (before.State == train.StateFailed || before.State == train.StateCancelled)
 			if before.State.Terminal() && !cmp.Equal(before, after) && !(resumes && after.Resumed == before.Resumed+1) {
 				t.Fatalf("%s changed a job that is %s", f.Name, before.State)

@@ -19,6 +19,8 @@ func wanted(job *train.Job, f Fact, b *event.Wanted) (changed bool, err error) {
 	ended := job.State.Terminal()
 	same := b.State == job.Wants() && b.Force == job.Wanted.Force && !b.Requeue
 	switch {
+	case ended && job.Spec.Array != "": // its jobs can be resumed
+		return false, nil
 	case ended && (b.State != train.WantRun || b.Requeue), !ended && (job.CancelRequested || same):
 		return false, nil
 	}

@@ -210,7 +210,7 @@ func cancels(s State) []Action {
 	var actions []Action
 	for _, id := range slices.Sorted(maps.Keys(s.Jobs)) {
 		job := s.Jobs[id]
-		if !job.CancelRequested || job.State.Terminal() {
+		if !job.CancelRequested || job.State.Terminal() || job.Spec.Array != "" {
 			continue
 		}
 		a, tried := s.Attempts[id]

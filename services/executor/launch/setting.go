@@ -185,6 +185,9 @@ func (s Setting) Scheduler(rank int) map[string]string {
 			env[name] = number(declared)
 		}
 	}
+	if m := s.Spec.ArrayMember; m != nil {
+		env["SWITCHYARD_ARRAY"], env["SWITCHYARD_ARRAY_INDEX"], env["SWITCHYARD_ARRAY_COUNT"] = string(m.Array), number(m.Index), number(m.Count)
+	}
 	if p.Serves() {
 		env["CUDA_VISIBLE_DEVICES"] = ""
 	}

@@ -40,6 +40,7 @@ func gpus() launch.Setting {
 	s.Places[0].Devices = []train.Device{{ID: "gpu:2", Kind: train.KindGPU, Memory: 10 * unit.GiB}, {ID: "gpu:0", Kind: train.KindGPU, Memory: 10 * unit.GiB}}
 	s.Attempt.Devices = []train.DeviceID{"gpu:2", "gpu:0"}
 	s.Attempt.Number, s.Attempt.StartedEpochs, s.Restarted, s.Mounted = 1, 0, false, true
+	s.Spec.ArrayMember = &train.ArrayMember{Array: "sweep", Index: 3, Count: 10}
 	return s
 }
 
@@ -70,6 +71,7 @@ func TestEnvironmentTable(t *testing.T) {
 			"OMPI_MCA_orte_default_hostfile": "/attempt/hosts", "PRTE_MCA_prte_default_hostfile": "/attempt/hosts", "OMPI_MCA_rmaps_base_oversubscribe": "1",
 		}},
 		{"gpus", gpus(), 1, map[string]string{
+			"SWITCHYARD_ARRAY": "sweep", "SWITCHYARD_ARRAY_INDEX": "3", "SWITCHYARD_ARRAY_COUNT": "10",
 			"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "WORLD_SIZE": "2", "RESERVED_MEM": "10240", "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001","127.0.0.1:4002"]},"task":{"type":"worker","index":1}}`,
 			"SWITCHYARD_ATTEMPT": "1", "SWITCHYARD_DEVICES": "gpu:2,gpu:0", "SWITCHYARD_DEVICE_RANK": "1", "SWITCHYARD_DEVICE_COUNT": "2", "CUDA_VISIBLE_DEVICES": "2,0",
@@ -222,6 +224,13 @@ func TestComposeContainers(t *testing.T) {
 	}
 	if diff := cmp.Diff([][]string{{"docker", "rm", "--force", "switchyard-job-a-3"}}, l.Cleanup); diff != "" {
 		t.Error(diff)
+	}
+	if got, want := strings.Join(l.Beside.Args, " "), "docker exec --interactive --tty --env TERM switchyard-job-a-3"; got != want {
+		t.Errorf("beside it runs %q, want %q", got, want)
+	}
+	s.Spec.Shell = &train.ShellSpec{Keep: true}
+	if l := Compose(s, layout, Bounds{}, ""); l.Shell == nil || !l.Shell.Keep || !strings.Contains(strings.Join(l.Processes[0].Args, " "), " --interactive --tty ") {
+		t.Errorf("a shell: %+v", l)
 	}
 }
 

@@ -124,8 +124,9 @@ func (s *supervisor) begin() (err error) {
 		}
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
 	}
+	// Another process may have taken the port; few programs need the rendezvous.
 	if s.horovod, err = serveHorovod(s.launch.HorovodPort, len(s.launch.Processes)); err != nil {
-		return err
+		_, _ = fmt.Fprintf(s.log, "[switchyard: %v]\n", err)
 	}
 	if err := s.startAll(); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/queue"
 )
 
 func nightTime(minutes int) time.Time {
@@ -43,6 +44,37 @@ func TestJobsWithSlackWaitForBetterEnergy(t *testing.T) {
 			w := made.Waiting[0]
 			if w.Blockers[0].Code != ReasonPostponed || w.StartInSeconds != float64(60*(120-at)) || !strings.Contains(w.Blockers[0].Message, "2030-01-01T02:00:00Z") {
 				t.Fatalf("%s: minute %d: %+v", name, at, w)
+			}
+		}
+	}
+}
+
+// TestAnArrayRunsSoManyAtOnce: jobs that hold devices count first, then those that have waited longest; a job that
+// people hold takes no place.
+func TestAnArrayRunsSoManyAtOnce(t *testing.T) {
+	node := train.Node{ID: "a"}
+	for _, id := range []train.DeviceID{"gpu:0", "gpu:1", "gpu:2", "gpu:3", "gpu:4"} {
+		node.Devices = append(node.Devices, train.Device{ID: id, Kind: train.KindGPU})
+	}
+	member := func(id train.JobID, array train.JobID, minutes int) Job {
+		return Job{ID: id, SubmittedAt: nightTime(minutes), Spec: train.Spec{ArrayMember: &train.ArrayMember{Array: array, AtOnce: 2}}.WithDefaults()}
+	}
+	s := State{Now: nightTime(10), Nodes: []train.Node{node}, Jobs: []Job{
+		member("x-0", "x", 0), member("x-1", "x", 1), member("x-2", "x", 2), member("x-3", "x", 3), member("y-0", "y", 4),
+		{ID: "free", SubmittedAt: nightTime(5), Spec: train.Spec{}.WithDefaults()},
+	}}
+	s.Jobs[0].Withheld = &train.Reason{Code: "Held"}
+	s.Jobs[3].Planned = &Holding{Node: "a", Devices: []train.DeviceID{"gpu:0"}}
+	for name, policy := range Policies() {
+		made := Decide(s, policy)
+		for id, want := range map[train.JobID]bool{"x-0": false, "x-1": true, "x-2": false, "x-3": true, "y-0": true, "free": true} {
+			if _, placed := made.Find(id); placed != want {
+				t.Errorf("%s: %s has devices: %t, want %t", name, id, placed, want)
+			}
+		}
+		for _, w := range made.Waiting {
+			if w.Job == "x-2" && (w.Blockers[0].Code != queue.ArrayLimit || w.Blockers[0].Message != "2 jobs of the array x run at once") {
+				t.Errorf("%s: %+v", name, w.Blockers)
 			}
 		}
 	}

@@ -23,6 +23,7 @@ var unread = map[string]string{
 	"MeterTroubles": "", "Probes": "", "HeldBy": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
 	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
+	"Spec.Array": "an array takes no part", "ArrayMember": "jobs over its limit are deferred",
 	"Continue": "the executor copies the checkpoints",
 }
 

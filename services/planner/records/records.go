@@ -111,7 +111,7 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool) []state.J
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
 		paused := !a.Live() && r.Settings[string(j.ID)].Pauses(j.EpochsDone)
-		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Ends(j) {
+		if waitsForAdmission || paused || j.Spec.Array != "" || j.AwaitsBatch() || tried && a.Ends(j) {
 			continue
 		}
 		job := r.job(j, now)

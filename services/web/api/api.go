@@ -223,6 +223,8 @@ func queryParameters() []Parameter {
 			},
 		},
 		flag("rejected", "Without submissions that were rejected, unless state asks for them.", func(q *view.Query) *bool { return &q.NoRejected }),
+		text("array", "Only the array with this id, and its jobs.", func(q *view.Query) *string { return &q.Array }),
+		flag("members", "Without the jobs of arrays, unless array asks for those of one.", func(q *view.Query) *bool { return &q.NoMembers }),
 		flag("trials", "Without the trials of experiments.", func(q *view.Query) *bool { return &q.NoTrials }),
 		number("newest", "At most this number of jobs, in any state; 0: all.", func(q *view.Query) *int { return &q.Newest }),
 		number("finished", "At most this number of jobs that have ended; 0: all.", func(q *view.Query) *int { return &q.Finished }),
@@ -344,14 +346,18 @@ type UnknownStateError struct{ Word, Fix string }
 // Error implements error.
 func (e *UnknownStateError) Error() string { return fmt.Sprintf("%q: no such state", e.Word) }
 
+// StateNames returns the names of the states of jobs.
+func StateNames() []string {
+	var known []string
+	for _, s := range train.States() {
+		known = append(known, string(s))
+	}
+	return known
+}
+
 // States reads the names of states.
 func States(words []string) ([]train.State, error) {
-	var known []string
-	for _, t := range train.Transitions() {
-		if t.To != train.SameState && !slices.Contains(known, string(t.To)) {
-			known = append(known, string(t.To))
-		}
-	}
+	known := StateNames()
 	var states []train.State
 	for _, word := range words {
 		clean := strings.ToLower(strings.TrimSpace(word))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -32,25 +31,8 @@ type Index struct {
 	Met      *Table[curve.InterferenceRecord]
 	Tunings  *Table[train.Tuning]
 	Plans    *Table[train.Plan]
-	// Experiments says which there are.
-	Experiments *Table[Experiment]
-}
-
-// Experiment is the part of an experiment's record that is kept.
-type Experiment struct {
-	ID     string  `json:"id"`
-	Trials []Trial `json:"trials"`
-}
-
-// Trial is the part of a trial that is kept.
-type Trial struct {
-	Job     train.JobID `json:"job"`
-	Foreign bool        `json:"foreign"`
-}
-
-// Has reports whether a job is a trial of the experiment, which may be nil.
-func (e *Experiment) Has(job train.JobID) bool {
-	return e != nil && slices.Contains(e.Trials, Trial{Job: job})
+	// Experiments says which there are, and which jobs are their trials.
+	Experiments *Table[contract.Trials]
 }
 
 // New makes an empty index.
@@ -58,7 +40,7 @@ func New() *Index {
 	return &Index{
 		Jobs: newTable(contract.Jobs, ""), Nodes: newTable(contract.Nodes, ""), Models: newTable(contract.Models, ""), Attempts: newTable(contract.Attempts, ""),
 		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""), Plans: newTable(Plan, ""),
-		Experiments: newTable(contract.Bucket[Experiment](contract.Experiments), ""),
+		Experiments: newTable(contract.Bucket[contract.Trials](contract.Experiments), ""),
 	}
 }
 

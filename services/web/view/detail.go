@@ -154,7 +154,7 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 		}
 		d.Tuning = TuningOf(x, job.ID, attempt.Number)
 	}
-	if experiment, _, is := contract.SplitTrialJob(id); is && x.Experiments.Get(experiment).Has(job.ID) {
+	if experiment, is := contract.ExperimentOf(job.ID, x.Experiments.Get); is {
 		d.Experiment = experiment
 	}
 	d.Model, d.Account, d.Course = x.Models.Get(id), x.Accounts.Get(id), x.Courses.Get(id)

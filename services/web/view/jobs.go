@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ type Query struct {
 	// NoRejected leaves out submissions that were rejected, unless States has that state. NoTrials leaves out the
 	// trials of experiments.
 	NoRejected, NoTrials bool
+	// Array is the id of an array: only it and its jobs. NoMembers leaves out the jobs of arrays unless Array is given.
+	Array     string
+	NoMembers bool
 	// Limit is the largest number of jobs on a page; 0: no bound. After is the Next of the page before.
 	Limit int
 	After string
@@ -79,7 +83,11 @@ type Job struct {
 	// Project and Labels are its user's words for it.
 	Project string            `json:"project,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	// State is where it is in its life.
+	// ArrayMember says which job of an array it is.
+	ArrayMember *train.ArrayMember `json:"array_member,omitempty"`
+	// Jobs counts the jobs of an array by their states.
+	Jobs map[train.State]int `json:"jobs,omitempty"`
+	// State is where it is in its life. An array runs while one of its jobs does.
 	State train.State `json:"state"`
 	// Reason is why, for programs; Message is the same for people.
 	Reason  string `json:"reason"`
@@ -190,11 +198,13 @@ func newestFirst(x, y *train.Job) int {
 func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, rejected, trials int) {
 	kept = jobs[:0]
 	for _, j := range jobs {
-		experiment, _, ofExperiment := contract.SplitTrialJob(string(j.ID))
+		_, isTrial := contract.ExperimentOf(j.ID, x.Experiments.Get)
 		switch {
 		case q.NoRejected && j.State == train.StateRejected && !slices.Contains(q.States, train.StateRejected):
 			rejected++
-		case q.NoTrials && ofExperiment && x.Experiments.Get(experiment) != nil:
+		case q.Array != "" && string(j.ID) != q.Array && string(j.Belongs()) != q.Array:
+		case q.Array == "" && q.NoMembers && j.Belongs() != "":
+		case q.NoTrials && isTrial:
 			trials++
 		default:
 			kept = append(kept, j)
@@ -271,6 +281,8 @@ func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Ti
 	if !j.State.Terminal() {
 		v.Predicted = predicted
 	}
+	v.ArrayMember = j.Spec.ArrayMember
+	v.countMembers(x, j, now)
 	in := func(m *train.Moment) *float64 {
 		if m == nil {
 			return nil
@@ -281,6 +293,35 @@ func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Ti
 		v.RemainingSeconds = in(v.Predicted.Finish)
 	}
 	return v
+}
+
+// countMembers counts the jobs of an array, and says so in words.
+func (v *Job) countMembers(x *index.Index, array *train.Job, now time.Time) {
+	for _, id := range array.Members() {
+		j := x.Jobs.Get(string(id))
+		if j == nil {
+			continue
+		}
+		if v.Jobs == nil {
+			v.Jobs = map[train.State]int{}
+		}
+		v.Jobs[j.State]++
+		v.RunSeconds += j.RunSecondsAt(now)
+		if j.State.Active() {
+			v.State = train.StateRunning
+		}
+		if account := x.Accounts.Get(string(id)); account != nil {
+			v.Energy += account.Energy
+			v.EnergyMethods = slices.Compact(slices.Sorted(slices.Values(slices.Concat(v.EnergyMethods, account.Methods))))
+		}
+	}
+	var words []string
+	for _, s := range slices.Sorted(maps.Keys(v.Jobs)) {
+		words = append(words, fmt.Sprintf("%d %s", v.Jobs[s], s))
+	}
+	if len(words) > 0 {
+		v.Message = strings.Join(words, ", ")
+	}
 }
 
 // progress returns the part of a training that is done; nil if its length is unknown.

@@ -125,3 +125,45 @@ func BenchmarkJobs(b *testing.B) {
 		})
 	}
 }
+
+// An array is one line of a list that counts its jobs; a query unfolds it.
+func TestAnArrayIsOneLine(t *testing.T) {
+	x := index.New()
+	put := func(j train.Job) {
+		t.Helper()
+		j.SubmittedAt = noon()
+		data, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.Jobs.Put(string(j.ID), 1, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(train.Job{ID: "a", State: train.StateQueued, Spec: train.Spec{Array: "0-2"}})
+	for i, s := range []train.State{train.StateSucceeded, train.StateRunning, train.StateQueued} {
+		put(train.Job{ID: train.MemberID("a", i), State: s, RunSeconds: 2, Spec: train.Spec{ArrayMember: &train.ArrayMember{Array: "a", Index: i}}})
+	}
+	put(train.Job{ID: "other", State: train.StateQueued})
+	for _, c := range []struct {
+		q    view.Query
+		want []string
+	}{
+		{view.Query{NoMembers: true}, []string{"other", "a"}},
+		{view.Query{}, []string{"other", "a-2", "a-1", "a-0", "a"}},
+		{view.Query{NoMembers: true, Array: "a"}, []string{"a-2", "a-1", "a-0", "a"}},
+	} {
+		page, err := view.Jobs(x, c.q, noon())
+		var got []string
+		for _, j := range page.Jobs {
+			got = append(got, string(j.ID))
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("%+v: %v\n%s", c.q, err, diff)
+		}
+		if a := page.Jobs[slices.IndexFunc(page.Jobs, func(j view.Job) bool { return j.ID == "a" })]; a.State != train.StateRunning ||
+			a.Message != "1 queued, 1 running, 1 succeeded" || a.RunSeconds != 6 || a.Jobs[train.StateQueued] != 1 {
+			t.Errorf("the array is %s: %s, ran %v s", a.State, a.Message, a.RunSeconds)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +19,9 @@ func TestDatasetsInAClaim(t *testing.T) {
 	y.apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": %q}, "spec": {
 		"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "", "hostPath": {"path": %q}, "claimRef": {"namespace": %q, "name": "datasets"}}}`,
 		volume, dir, y.namespace))
-	t.Cleanup(func() { _, _ = y.cluster.Kubectl(t.Context(), "delete", "persistentvolume", volume, "--wait=false") })
+	t.Cleanup(func() {
+		_, _ = y.cluster.Kubectl(context.Background(), "delete", "persistentvolume", volume, "--wait=false")
+	})
 	y.apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "datasets"}, "spec": {
 		"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": %q}}`, volume))
 	y.submit("reads", 2, 1, func(s *train.Spec) { s.Env["TRAIN_LEDGER"] = "/data/ledger" })

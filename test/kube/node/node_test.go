@@ -221,7 +221,8 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	}
 }
 
-// The agent as a pod with few rights: it reads the node's labels, and the processes of other users' jobs.
+// The agent as a pod with few rights: it reads the node's labels, the processes of other users' jobs, and which devices
+// the pods of others hold.
 func TestTheAgentAsADaemonSet(t *testing.T) {
 	c := useCluster(t)
 	dir := shortDir(t)
@@ -244,6 +245,10 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 	}
 	_, attempt := trainInAPod(t, c, b, n, "Job_2")
 	checkOutput(t, c, b, n, attempt)
+	holder := pod{"default", "notebook", map[string]int{n.Devices[1].Resource: 16}, map[string]string{"WORK": "1h"}}
+	c.admit(holder)
+	t.Cleanup(func() { c.delete(holder.namespace, holder.name) })
+	c.until("the holder of a GPU in the record of the node", "pod default/notebook", func() string { return awaitNode(t, b).Devices[1].HeldBy })
 }
 
 const jobsNamespace = "switchyard-jobs"

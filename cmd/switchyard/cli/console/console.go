@@ -45,7 +45,9 @@ type Command func(*Console) *cobra.Command
 // Add adds commands below root.
 func (a *Console) Add(root *cobra.Command, commands ...Command) {
 	for _, command := range commands {
-		root.AddCommand(command(a))
+		cmd := command(a)
+		a.completeLists(cmd)
+		root.AddCommand(cmd)
 	}
 }
 

@@ -69,6 +69,7 @@ func describeText(d description, now time.Time) string {
 	}
 	p.spec(j.Spec.WithDefaults())
 	p.folders(d)
+	p.edits(j.Edits, now)
 	p.batches(d.Batches, j.Spec.BaseBatch())
 	p.model(d)
 	p.energy(d)
@@ -425,6 +426,12 @@ func (p *page) spec(s train.Spec) {
 	}
 	if len(s.Env) > 0 {
 		p.field("  env", "%s (values: -o json)", render.EscapeText(strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")))
+	}
+	if s.Array != "" {
+		p.field("  array", "%s", render.EscapeText(s.Array))
+	}
+	if m := s.ArrayMember; m != nil {
+		p.field("  array", "job %d of the %d of %s", m.Index, m.Count, m.Array)
 	}
 	if told := trainingWords(s); told != "" {
 		p.field("  training", "%s", told)

@@ -47,11 +47,11 @@ Exit codes: that of the shell; 100 if the job failed otherwise, 103 if it was ca
 				return err
 			}
 			spec := train.Spec{Command: args, Shell: &shell}
-			if len(args) == 0 {
-				spec.Command, spec.Name = []string{cmp.Or(os.Getenv("SHELL"), "sh")}, "shell"
-			}
 			if err := f.apply(cmd.Flags(), &spec); err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				spec.Name, spec.Command = cmp.Or(spec.Name, "shell"), usualShell(spec)
 			}
 			return runShell(cmd, a, &f, spec, in)
 		},
@@ -60,6 +60,14 @@ Exit codes: that of the shell; 100 if the job failed otherwise, 103 if it was ca
 	cmd.Flags().BoolVar(&shell.Keep, "keep", false, "let the job go on while no terminal is attached")
 	cmd.Flags().TextVar(&shell.Idle, "idle", unit.Duration(0), "end the job after this time without a key pressed, e.g. 30m (default: never)")
 	return cmd
+}
+
+// usualShell returns the shell of the user; an image may have no other than sh.
+func usualShell(spec train.Spec) []string {
+	if spec.Image != "" {
+		return []string{"sh"}
+	}
+	return []string{cmp.Or(os.Getenv("SHELL"), "sh")}
 }
 
 // runShell submits an interactive job and attaches the terminal to it.

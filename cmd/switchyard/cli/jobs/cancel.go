@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 // CancelOptions are the flags of cancel.
 type CancelOptions struct {
+	choice
 	reason  string
 	noWait  bool
 	Timeout time.Duration
@@ -27,20 +29,25 @@ const CancelTimeout = 30 * time.Second
 func cancelCommand(a *console.Console) *cobra.Command {
 	var o CancelOptions
 	cmd := &cobra.Command{
-		Use:   "cancel JOB..",
+		Use:   "cancel JOB.. | --all | FILTER..",
 		Short: "Cancel jobs",
-		Long: `Cancels the jobs and waits until they have ended. Processes get SIGTERM and a few seconds to exit, then SIGKILL. A job is named by its id,
-the beginning of its id, or its name (the newest job with that name). Where one is unknown nothing is cancelled.
+		Long: `Cancels the jobs and waits until they have ended. Processes get SIGTERM and a few seconds to exit, then SIGKILL. ` + choiceHelp + `
 
 Exit codes: 0 all jobs are cancelled, 1 a job had ended in another state, is unknown, or did not end in time.`,
-		Args: cobra.MinimumNArgs(1),
+		Example: `  switchyard cancel resnet-4f2a
+  switchyard cancel --state queued --name 'sweep-*'
+  switchyard cancel --all --yes`,
 		RunE: func(cmd *cobra.Command, refs []string) error {
+			if err := o.check(refs); err != nil {
+				return err
+			}
 			if o.Timeout <= 0 {
 				return exit.Usagef("--timeout %s: want more than 0s", o.Timeout)
 			}
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return Cancel(ctx, a, y, refs, o) })
 		},
 	}
+	o.declare(cmd.Flags())
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, shown in the job's history")
 	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "return when the request is stored")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", CancelTimeout, "how long to wait for the end of the jobs")
@@ -58,31 +65,36 @@ type cancelRow struct {
 }
 
 func Cancel(ctx context.Context, a *console.Console, y console.Yard, refs []string, o CancelOptions) error {
-	jobs, err := console.FindJobs(ctx, y, refs, exit.Failed)
+	jobs, err := o.find(ctx, a, y, refs, "cancel", train.LiveStates()...)
 	if err != nil {
 		return err
 	}
+	var asked []train.Job
+	var errs []error
 	for _, j := range jobs {
 		if j.State.Terminal() {
+			asked = append(asked, j)
 			continue
 		}
 		life := fmt.Sprintf("cancel/%d", j.Resumed) // a repeated request counts once in each life of a job
 		request := event.JobFact(j.ID, event.FactCancelRequested, life, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
 		if _, err := y.Publish(ctx, request); err != nil {
-			return err
+			errs = append(errs, fmt.Errorf("job %s: %w", j.ID, err))
+			continue
 		}
+		asked = append(asked, j)
 	}
-	last := jobs
-	if !o.noWait {
-		if last, err = watchToEnd(ctx, y, jobs, o.Timeout, func(train.Job) {}); err != nil {
+	last := asked
+	if !o.noWait && len(asked) > 0 {
+		if last, err = watchToEnd(ctx, y, asked, o.Timeout, func(train.Job) {}); err != nil {
 			return err
 		}
 	}
 	rows := make([]cancelRow, len(last))
 	for i, j := range last {
-		rows[i] = newCancelRow(jobs[i], j, o)
+		rows[i] = newCancelRow(asked[i], j, o)
 	}
-	return printCancels(a, rows)
+	return errors.Join(append(errs, printCancels(a, rows))...)
 }
 
 func newCancelRow(before, after train.Job, o CancelOptions) cancelRow {

@@ -57,6 +57,9 @@ func Logs(ctx context.Context, a *console.Console, y console.Yard, ref string, o
 	if err != nil {
 		return err
 	}
+	if members := job.Members(); len(members) > 0 {
+		return exit.Errorf(exit.Usage, fmt.Sprintf("name one of its jobs: `switchyard logs %s`", members[0]), "%s is an array of %d jobs", job.ID, len(members))
+	}
 	r := &logReader{yard: y, job: job, stderr: a.Stderr, follow: o.follow, poll: LogPoll, patience: askTimeout}
 	out := logWriter(a, job.ID, o.raw)
 	err = r.copy(ctx, out, o.Tail)

@@ -25,6 +25,9 @@ type PsOptions struct {
 	selector
 	// rejected and trials list those, too.
 	rejected, trials bool
+	// unfold lists the jobs of arrays, too; array is the one that is listed alone.
+	unfold bool
+	array  train.JobID
 }
 
 // FinishedShown is the number of finished jobs that are listed without -n.
@@ -33,30 +36,41 @@ const FinishedShown = 20
 func psCommand(a *console.Console) *cobra.Command {
 	var o PsOptions
 	cmd := &cobra.Command{
-		Use:     "ps",
+		Use:     "ps [ARRAY]",
 		Aliases: []string{"list"},
 		Short:   "List jobs, the newest first",
 		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones, without rejected submissions and the trials of experiments. AGE is the time since the
 submission, RAN the time on devices. ETA is the predicted time to the end or, for a waiting job, to its start; eight of ten times it lies in the interval. An ENERGY with ~ is
-modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
+modelled, not measured. An array of jobs is one line; --unfold or its name shows its jobs, and so does -o json. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
 		Example: `  switchyard ps -A
   switchyard ps --state running,queued --project thesis
   switchyard ps --name 'resnet*' --label phase=warmup
   switchyard ps -n 100 -o json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, refs []string) error {
 			if cmd.Flags().Changed("newest") && o.Newest < 1 {
 				return exit.Usagef("-n %d: want 1 or more", o.Newest)
 			}
 			if _, err := o.Query(); err != nil {
 				return err
 			}
-			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return Ps(ctx, a, y, o, time.Now()) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				for _, ref := range refs {
+					detail, err := y.Job(ctx, ref, exit.Failed)
+					if err != nil {
+						return err
+					}
+					o.array, o.AllUsers = detail.Job.ID, true
+				}
+				o.unfold = o.unfold || a.Output == "json"
+				return Ps(ctx, a, y, o, time.Now())
+			})
 		},
 	}
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.AllUsers, "all", "A", false, "the jobs of all users")
 	o.declare(fs)
+	fs.BoolVar(&o.unfold, "unfold", false, "also the jobs of arrays")
 	fs.BoolVar(&o.rejected, "rejected", false, "also submissions that were rejected")
 	fs.BoolVar(&o.trials, "trials", false, "also the trials of experiments")
 	fs.IntVarP(&o.Newest, "newest", "n", 0, fmt.Sprintf("the newest N jobs in any state (default: all active jobs and the newest %d finished ones)", FinishedShown))
@@ -67,7 +81,8 @@ modelled, not measured. While jobs share devices, BATCH is the micro-batch of ea
 func (o *PsOptions) Query() (view.Query, error) {
 	q, err := o.query(o.AllUsers)
 	q.Newest, q.NoRejected, q.NoTrials = o.Newest, !o.rejected, !o.trials
-	if o.Newest == 0 {
+	q.Array, q.NoMembers = string(o.array), !o.unfold
+	if o.Newest == 0 && o.array == "" {
 		q.Finished = FinishedShown
 	}
 	return q, err
@@ -136,8 +151,8 @@ func tell(w io.Writer, l view.Left, shown int) {
 func psLine(j view.Job, now time.Time) string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
 	reason := j.Reason
-	if j.State == train.StateHeld || j.State == train.StatePaused {
-		reason = j.Message // says by whom
+	if j.State == train.StateHeld || j.State == train.StatePaused || len(j.Jobs) > 0 {
+		reason = j.Message // says by whom, or counts the jobs of an array
 	}
 	return strings.Join([]string{
 		string(j.ID), render.Cell(j.Name, nameWidth), render.Cell(j.User, userWidth), string(j.State), render.Cell(reason, reasonWidth), psDevices(j),

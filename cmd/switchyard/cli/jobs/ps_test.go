@@ -42,7 +42,7 @@ func TestPS(t *testing.T) {
 	if stderr != "1 rejected submission not shown (--rejected shows them)\n" {
 		t.Errorf("on stderr: %q", stderr)
 	}
-	clitest.Put(t, s.Bus, contract.Experiments, "digits", contract.ExperimentRecord{ID: "digits"})
+	clitest.Put(t, s.Bus, contract.Experiments, "digits", contract.ExperimentRecord{ID: "digits", Trials: []contract.Trial{{Job: "digits-t1"}}})
 	for _, id := range []train.JobID{"digits-t1", "other-t1"} {
 		clitest.PutJob(t, s.Bus, train.Job{ID: id, State: train.StateSucceeded, SubmittedAt: clitest.Ago(24 * time.Hour)})
 	}
@@ -75,7 +75,7 @@ func TestPSRefusesWhatItCannotMean(t *testing.T) {
 	for want, args := range map[string][]string{
 		"did you mean running?":        {"ps", "--state", "runing"},
 		"-n 0: want 1 or more":         {"ps", "-n", "0"},
-		"unknown command":              {"ps", "extra"},
+		"accepts at most 1 arg":        {"ps", "sweep", "more"},
 		"want a label as KEY=VALUE":    {"ps", "--label", "warmup"},
 		"--name \"[\": want a pattern": {"ps", "--name", "["},
 		"found both":                   {"ps", "-A", "--user", "ann"},

@@ -43,6 +43,9 @@ Exit codes: that of the command, 128+N if signal N killed it; 100 if the job fai
 			if err := asTyped(&spec, os.Environ()); err != nil {
 				return err
 			}
+			if spec.Array != "" {
+				return exit.Errorf(exit.Usage, "`switchyard submit --array "+spec.Array+"` submits an array", "run follows one job, and --array asks for several")
+			}
 			id, err := f.jobID(spec)
 			if err != nil {
 				return err

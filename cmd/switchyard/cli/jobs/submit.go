@@ -27,7 +27,10 @@ import (
 
 // Commands returns the commands about jobs.
 func Commands() []console.Command {
-	list := []console.Command{runCommand, shellCommand, attachCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+	list := []console.Command{
+		runCommand, shellCommand, attachCommand, downCommand, submitCommand, rerunCommand, psCommand, logsCommand, cancelCommand, setCommand, waitCommand, renderCommand,
+		purgeCommand,
+	}
 	for _, v := range verbs() {
 		list = append(list, v.command)
 	}
@@ -76,7 +79,10 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 				if err != nil {
 					return err
 				}
-				if result.Predicted, err = firstPrediction(ctx, y, id); err != nil {
+				if !result.array {
+					result.Predicted, err = firstPrediction(ctx, y, id)
+				}
+				if err != nil {
 					return err
 				}
 				return printSubmission(a, result, time.Now())
@@ -221,17 +227,20 @@ type SubmitResult struct {
 	Message string         `json:"message,omitempty"`
 	// Predicted is when the job starts and ends by the first plan that knows it.
 	Predicted train.Predicted `json:"predicted,omitzero"`
+	// array says that an array of jobs was submitted.
+	array bool
 }
 
 const (
-	// admissionPatience bounds the wait for the answer of admission, planPatience that for the first plan.
-	admissionPatience = 10 * time.Second
-	planPatience      = time.Second
+	// admissionPatience bounds the wait for the answer of admission: a busy machine takes its time, and the job is stored.
+	admissionPatience = 30 * time.Second
+	// planPatience bounds the wait for the first plan.
+	planPatience = time.Second
 )
 
 // Submit publishes a submission and waits for the answer of admission.
 func Submit(ctx context.Context, y console.Yard, spec train.Spec, id train.JobID) (SubmitResult, error) {
-	result := SubmitResult{ID: id}
+	result := SubmitResult{ID: id, array: spec.Array != ""}
 	if err := findNamed(ctx, y, &spec); err != nil {
 		return result, err
 	}
@@ -242,7 +251,7 @@ func Submit(ctx context.Context, y console.Yard, spec train.Spec, id train.JobID
 	}
 	j, err := awaitJob(ctx, y, id, admissionPatience, func(j train.Job) bool { return j.State != train.StateSubmitted })
 	if errors.Is(err, errNotSeen) {
-		err = exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+		err = exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in %s", id, admissionPatience)
 	}
 	if err != nil {
 		return result, err
@@ -318,6 +327,10 @@ func printSubmission(a *console.Console, r SubmitResult, now time.Time) error {
 	if p := r.Predicted; p.Finish != nil {
 		fmt.Fprintf(a.Stdout, "  ends in %s\n", render.In(*p.Finish, now))
 	}
-	_, err := fmt.Fprintf(a.Stdout, "  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, r.ID)
+	next := "  next  switchyard logs -f %s | switchyard describe %s\n"
+	if r.array {
+		next = "  next  switchyard ps %s | switchyard wait %s\n"
+	}
+	_, err := fmt.Fprintf(a.Stdout, next, r.ID, r.ID)
 	return err
 }

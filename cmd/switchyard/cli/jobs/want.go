@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,13 +13,17 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // verb is a command that changes what people want of jobs.
 type verb struct {
 	name, short, long string
 	want              event.Wanted
+	// states are those of the jobs on which the verb acts if a filter chooses jobs.
+	states []train.State
 	// leaves reports that an attempt that runs has to leave.
 	leaves bool
 	// refuses says why the verb makes no sense for a job; empty if it does.
@@ -38,19 +43,26 @@ func verbs() []verb {
 		}
 		return ""
 	}
+	stopped := []train.State{train.StateHeld, train.StatePaused}
+	live := slices.DeleteFunc(train.LiveStates(), func(s train.State) bool { return slices.Contains(stopped, s) })
 	return []verb{
 		{
 			"pause", "Make jobs leave by their checkpoint and wait until they are resumed",
 			`Makes the jobs leave at their next checkpoint. They keep their place and hold no device until ` + "`switchyard resume`" + `. A job that cannot be asked to
 leave, because its code neither calls the job API nor gets a signal, is refused; --force ends its processes, and it goes on from its last checkpoint.`,
 			event.Wanted{State: train.WantPaused},
+			append(slices.Clone(live), train.StateHeld),
 			true, ended,
 		},
 		{
 			"resume", "Continue jobs that are paused, failed or cancelled, from their checkpoints",
 			`Continues the jobs from their checkpoints, under the same id: what is paused or held, and what has failed or was cancelled.`,
 			event.Wanted{State: train.WantRun},
+			stopped,
 			false, func(j train.Job) string {
+				if j.Spec.Array != "" && j.State.Terminal() {
+					return "is an array that has ended: name those of its jobs that are to go on, as " + string(j.ID) + "/0"
+				}
 				if j.State == train.StateFailed || j.State == train.StateCancelled {
 					return ""
 				}
@@ -61,12 +73,14 @@ leave, because its code neither calls the job API nor gets a signal, is refused;
 			"hold", "Keep jobs from being started",
 			`Keeps the jobs from being started until ` + "`switchyard release`" + `. A job that runs goes on, but does not start again once it has left.`,
 			event.Wanted{State: train.WantHeld},
+			live,
 			false, ended,
 		},
 		{
 			"release", "Let held jobs start",
 			`Lets jobs that are held or paused start again.`,
 			event.Wanted{State: train.WantRun},
+			stopped,
 			false, func(j train.Job) string { return cmp.Or(ended(j), withheld(j)) },
 		},
 		{
@@ -74,76 +88,116 @@ leave, because its code neither calls the job API nor gets a signal, is refused;
 			`Makes the jobs leave at their next checkpoint and puts them at the end of the queue of their priority. --force ends the processes of a job that
 cannot be asked to leave.`,
 			event.Wanted{State: train.WantRun, Requeue: true},
+			train.LiveStates(),
 			true, ended,
 		},
 	}
 }
 
-func (v verb) command(a *console.Console) *cobra.Command {
-	wish, wait, timeout := v.want, false, time.Duration(0)
-	cmd := &cobra.Command{
-		Use:   v.name + " JOB..",
-		Short: v.short,
-		Long: v.long + `
+// request is what a person asks of jobs by a verb.
+type request struct {
+	choice
+	event.Wanted
+	wait    bool
+	timeout time.Duration
+}
 
-A job is named by its id, the beginning of its id, or its name (the newest job with that name). Where one is unknown or refused nothing is asked for.
-Exit codes: 0 the request is followed, 1 a job is unknown or refuses it, or nobody follows it.`,
-		Args: cobra.MinimumNArgs(1),
+func (v verb) command(a *console.Console) *cobra.Command {
+	o := request{Wanted: v.want}
+	cmd := &cobra.Command{
+		Use:   v.name + " JOB.. | --all | FILTER..",
+		Short: v.short,
+		Long: v.long + " " + choiceHelp + `
+
+Exit codes: 0 the requests are followed, 1 a job is unknown or refuses it, or nobody follows it.`,
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			if timeout <= 0 {
-				return exit.Usagef("--timeout %s: want more than 0s", timeout)
+			if o.timeout <= 0 {
+				return exit.Usagef("--timeout %s: want more than 0s", o.timeout)
 			}
-			wish.By = console.CurrentUser()
-			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return v.ask(ctx, a, y, refs, wish, wait, timeout) })
+			if err := o.check(refs); err != nil {
+				return err
+			}
+			o.By = console.CurrentUser()
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return v.ask(ctx, a, y, refs, o) })
 		},
 	}
-	cmd.Flags().StringVar(&wish.Reason, "reason", "", "reason, shown with the job")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "with --wait, how long to wait")
+	o.declare(cmd.Flags())
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "reason, shown with the job")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Hour, "with --wait, how long to wait")
 	if v.leaves {
-		cmd.Flags().BoolVar(&wish.Force, "force", false, "end the processes of a job that cannot be asked to leave")
-		cmd.Flags().BoolVar(&wait, "wait", false, "wait until the jobs have left")
+		cmd.Flags().BoolVar(&o.Force, "force", false, "end the processes of a job that cannot be asked to leave")
+		cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the jobs have left")
 	}
 	return cmd
 }
 
-// ask checks all jobs, then publishes what is wanted of each and waits until the register shows it.
-func (v verb) ask(ctx context.Context, a *console.Console, y console.Yard, refs []string, wish event.Wanted, wait bool, timeout time.Duration) error {
-	jobs, err := console.FindJobs(ctx, y, refs, exit.Failed)
+// ask publishes what is wanted of each job, and waits until the register shows it. Jobs that are named are checked
+// first: if one refuses, nothing is asked of any. Each job that a filter chooses stands for itself.
+func (v verb) ask(ctx context.Context, a *console.Console, y console.Yard, refs []string, o request) error {
+	jobs, err := o.find(ctx, a, y, refs, v.name, v.states...)
 	if err != nil {
 		return err
 	}
+	all := outcomes[train.Job]{}
 	for _, j := range jobs {
-		if err := v.check(ctx, y, j, wish.Force); err != nil {
+		err := v.check(ctx, y, j, o.Force)
+		if err != nil && !o.chosen() {
 			return err
 		}
+		all.add(j, err)
 	}
-	rows := make([]wantRow, len(jobs))
-	for i, before := range jobs {
-		key := fmt.Sprintf("wanted/%d", time.Now().UnixNano())
-		if _, err := y.Publish(ctx, event.JobFact(before.ID, event.FactWanted, key, wish)); err != nil {
-			return err
-		}
-		j, err := awaitJob(ctx, y, before.ID, 10*time.Second, func(j train.Job) bool {
-			return j.State.Terminal() != before.State.Terminal() || follows(before, j, wish)
-		})
-		if err != nil {
-			return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the admission service running?", "job %s: %v", before.ID, err)
-		}
-		if wait {
-			j, err = awaitJob(ctx, y, before.ID, timeout, func(j train.Job) bool { return !j.State.Active() })
-			if err != nil {
-				return exit.Errorf(exit.Failed, "the request is stored and will be followed", "job %s has not left after %s: still %s", before.ID, timeout, j.State)
-			}
-		}
-		rows[i] = wantRow{ID: j.ID, State: j.State, Message: j.Message}
+	asked := outcomes[train.Job]{errs: all.errs}
+	for _, j := range all.done {
+		_, err := y.Publish(ctx, event.JobFact(j.ID, event.FactWanted, fmt.Sprintf("wanted/%d", time.Now().UnixNano()), o.Wanted))
+		asked.add(j, err)
 	}
+	rows := outcomes[wantRow]{errs: asked.errs}
+	for _, before := range asked.done {
+		row, err := o.await(ctx, y, before)
+		rows.add(row, err)
+	}
+	return rows.print(a, func(r wantRow) string { return fmt.Sprintf("job %s %s: %s", r.ID, r.State, r.Message) })
+}
+
+// await waits until the register shows what is wanted of a job.
+func (o request) await(ctx context.Context, y console.Yard, before train.Job) (wantRow, error) {
+	j, err := awaitJob(ctx, y, before.ID, 10*time.Second, func(j train.Job) bool {
+		return j.State.Terminal() != before.State.Terminal() || follows(before, j, o.Wanted)
+	})
+	if err != nil {
+		return wantRow{}, exit.Errorf(exit.Failed, "the request is stored and will be followed; is the admission service running?", "job %s: %v", before.ID, err)
+	}
+	if o.wait {
+		if j, err = awaitJob(ctx, y, before.ID, o.timeout, func(j train.Job) bool { return !j.State.Active() }); err != nil {
+			return wantRow{}, exit.Errorf(exit.Failed, "the request is stored and will be followed", "job %s has not left after %s: still %s", before.ID, o.timeout, j.State)
+		}
+	}
+	return wantRow{ID: j.ID, State: j.State, Message: j.Message}, nil
+}
+
+// outcomes are what became of each job.
+type outcomes[T any] struct {
+	done []T
+	errs []error
+}
+
+func (o *outcomes[T]) add(done T, err error) {
+	if err != nil {
+		o.errs = append(o.errs, err)
+		return
+	}
+	o.done = append(o.done, done)
+}
+
+// print shows what was done, and returns what was not.
+func (o *outcomes[T]) print(a *console.Console, line func(T) string) error {
 	if a.Output == "json" {
-		return a.PrintJSON(rows)
+		return errors.Join(append(o.errs, a.PrintJSON(append([]T{}, o.done...)))...)
 	}
-	for _, r := range rows {
-		fmt.Fprintf(a.Stdout, "job %s %s: %s\n", r.ID, r.State, r.Message)
+	for _, d := range o.done {
+		fmt.Fprintln(a.Stdout, line(d))
 	}
-	return nil
+	return errors.Join(o.errs...)
 }
 
 // follows reports whether the register shows what is wanted.
@@ -170,11 +224,33 @@ func (v verb) check(ctx context.Context, y console.Yard, j train.Job, force bool
 	if d.Experiment != "" {
 		return exit.Errorf(exit.Failed, "`switchyard tune stop "+d.Experiment+"` ends the experiment", "job %s is a trial: experiment %s decides when it runs", j.ID, d.Experiment)
 	}
-	if !v.leaves || force || !j.State.Active() || d.Attempt == nil || !d.Attempt.Live() || d.Report != nil && d.Report.Askable() {
+	if !v.leaves || force || !j.State.Active() || d.Attempt == nil || !d.Attempt.Live() {
 		return nil
+	}
+	if can, err := askable(ctx, y, d); err != nil || can {
+		return err
 	}
 	return exit.Errorf(exit.Failed, "--force ends its processes; `switchyard hold "+string(j.ID)+"` only keeps it from starting again",
 		"job %s cannot be asked to leave: it has not called the job API, and gets no signal", j.ID)
+}
+
+// askable reports whether an attempt can be asked to leave. A young one gets some time: its program first imports its
+// libraries, and the supervisor looks once a second whether it catches a signal.
+func askable(ctx context.Context, y console.Yard, d view.Detail) (can bool, err error) {
+	const young = 10 * time.Second
+	left := young
+	if !d.Attempt.StartedAt.IsZero() {
+		left -= time.Since(d.Attempt.StartedAt)
+	}
+	wait, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	for {
+		can = d.Report != nil && d.Report.Askable()
+		if can || err != nil || !tick.Pause(wait, LogPoll) {
+			return can, err
+		}
+		d, err = y.Job(ctx, string(d.Job.ID), exit.Failed)
+	}
 }
 
 var errNotSeen = errors.New("the register does not show it")

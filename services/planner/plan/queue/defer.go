@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -17,13 +18,20 @@ import (
 // Postponed is the code of a job that waits for energy that is cleaner or cheaper.
 const Postponed = "Postponed"
 
-// Defer takes those jobs out that people hold or have paused, those that wait for other jobs to end, and those whose
-// energy will cost less later, by the time at which their users want them to start at the latest. It returns why they
-// wait, the soonest first.
+// ArrayLimit is the code of a job of an array of which enough others run.
+const ArrayLimit = "ArrayLimit"
+
+// Defer takes those jobs out that people hold or have paused, those that wait for other jobs to end, those of an array
+// of which enough run, and those whose energy will cost less later, by the time at which their users want them to start
+// at the latest. It returns why they wait, the soonest first.
 func Defer(s *cluster.Snapshot) []train.Waiting {
 	var waiting []train.Waiting
+	arrays := roomInArrays(s.Gangs)
 	s.Gangs = slices.DeleteFunc(s.Gangs, func(g *cluster.Gang) bool {
 		w := train.Waiting{Job: g.ID, Blockers: withheld(g)}
+		if len(w.Blockers) == 0 {
+			w.Blockers = arrays.take(g)
+		}
 		if len(w.Blockers) == 0 {
 			w = postponed(s, g)
 		}
@@ -40,6 +48,42 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 		return cmp.Or(cmp.Compare(a.StartInSeconds, b.StartInSeconds), cmp.Compare(a.Job, b.Job))
 	})
 	return waiting
+}
+
+// room is how many jobs of each array may still begin.
+type room map[train.JobID]int
+
+// roomInArrays counts the jobs of arrays that hold devices, or were given some.
+func roomInArrays(gangs []*cluster.Gang) room {
+	r := room{}
+	for _, g := range gangs {
+		m := g.Spec.ArrayMember
+		if m == nil || m.AtOnce == 0 {
+			continue
+		}
+		if _, known := r[m.Array]; !known {
+			r[m.Array] = m.AtOnce
+		}
+		if holds(g) {
+			r[m.Array]--
+		}
+	}
+	return r
+}
+
+func holds(g *cluster.Gang) bool { return g.Running != nil || g.Planned != nil }
+
+// take gives a job a place in its array; it returns why there is none.
+func (r room) take(g *cluster.Gang) []train.Reason {
+	m := g.Spec.ArrayMember
+	if m == nil || m.AtOnce == 0 || holds(g) {
+		return nil
+	}
+	if r[m.Array] > 0 {
+		r[m.Array]--
+		return nil
+	}
+	return []train.Reason{{Code: ArrayLimit, Message: fmt.Sprintf("%d jobs of the array %s run at once", m.AtOnce, m.Array), Hint: "the array was submitted with %" + strconv.Itoa(m.AtOnce)}}
 }
 
 // withheld are the reasons of a job that people hold or have paused, or that waits for others to end.
