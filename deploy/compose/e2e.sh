@@ -28,7 +28,7 @@ third() {
 third nats-server github.com/nats-io/nats-server/v2@v2.15.2
 third influxd github.com/influxdata/influxdb/cmd/influxd@v1.8.10
 (cd "$root/deploy/devcluster" && CGO_ENABLED=0 go build -o "$(folder pause)/" ./pause)
-for service in admission profiler planner executor nodeagent energy experiments switchyard; do
+for service in admission profiler planner executor nodeagent energy experiments web switchyard; do
     make -C "$root" image-root SERVICE=$service CGO=0
 done
 
@@ -44,7 +44,7 @@ trap finish EXIT
 # What a run that was cut off left behind must not pass for this one's.
 stack down -v --remove-orphans >/dev/null 2>&1
 stack build -q
-stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy experiments influx-setup seed
+stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy experiments web influx-setup seed
 
 yard() { stack run --rm --no-deps -T seed "$@"; }
 for try in $(seq 60); do

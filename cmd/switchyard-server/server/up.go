@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -54,6 +55,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 	}
 	cmd.SetFlagErrorFunc(flagError)
 	line := set.CommandLine(cmd.Flags(), nil)
+	cmd.SetHelpFunc(helpBySection(set))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		// SWITCHYARD_NATS tells the commands which bus to ask. This one makes a bus.
 		environ := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "SWITCHYARD_NATS=") })
@@ -77,6 +79,31 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 		}
 	}
 	return cmd
+}
+
+// helpBySection prints the flags in the sections of the settings, and then the others.
+func helpBySection(set *config.Set) func(*cobra.Command, []string) {
+	return func(cmd *cobra.Command, _ []string) {
+		out := cmd.OutOrStdout()
+		fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", cmd.Long, cmd.UseLine())
+		group := func(about string, has func(flag *pflag.Flag) bool) {
+			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+			cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+				if has(flag) {
+					flags.AddFlag(flag)
+				}
+			})
+			if flags.HasAvailableFlags() {
+				fmt.Fprintf(out, "\n%s\n%s", about, flags.FlagUsages())
+			}
+		}
+		for _, s := range set.Sections() {
+			group(s.About, func(flag *pflag.Flag) bool {
+				return slices.ContainsFunc(s.Settings, func(x *config.Setting) bool { return x.Name == flag.Name })
+			})
+		}
+		group("Others:", func(flag *pflag.Flag) bool { return set.Find(flag.Name) == nil })
+	}
 }
 
 // flagError answers a flag of an earlier version with the setting that has taken its place.

@@ -42,7 +42,7 @@ func prepare(c *lab.Cluster, dir string) error {
 		return err
 	}
 	packages := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2"}
-	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments"} {
+	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments", "web"} {
 		packages[name] = "../../../services/" + name + "/cmd/" + name
 	}
 	for name, pkg := range packages {
@@ -92,7 +92,7 @@ func apply(t *testing.T, overlay string) *site {
 	t.Helper()
 	s := begin(t)
 	s.kubectl("apply", "-k", filepath.Join(manifests, "overlays", overlay))
-	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/experiments", "deploy/executor"} {
+	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/experiments", "deploy/web", "deploy/executor"} {
 		s.kubectl("-n", "switchyard", "rollout", "status", what, "--timeout=4m")
 	}
 	s.kubectl("-n", "switchyard-nodes", "rollout", "status", "ds/nodeagent", "--timeout=3m")
