@@ -59,7 +59,7 @@ func (p *programs) read(ctx context.Context, command string) error {
 	}
 	if match := subcommands.FindStringSubmatch(string(text)); match != nil {
 		for line := range strings.SplitSeq(strings.TrimSpace(match[1]), "\n") {
-			if name := strings.Fields(line)[0]; name != "help" && name != "completion" {
+			if name := strings.Fields(line)[0]; name != "help" {
 				if err := p.read(ctx, command+" "+name); err != nil {
 					return err
 				}
