@@ -114,7 +114,8 @@ func outputs() []row {
 			},
 		},
 		{
-			name: "a-lot-of-output", command: run("-d", "sh", "-c", "yes \"$(printf 'x%.0s' $(seq 999))\" | head -c 100000000; echo; echo last"),
+			// It runs for long enough to be metered.
+			name: "a-lot-of-output", command: run("-d", "sh", "-c", "yes \"$(printf 'x%.0s' $(seq 999))\" | head -c 100000000; echo; echo last; sleep 4"),
 			prints: []string{" bytes of output left out here]\nxxx", "\nlast\n"},
 			after: func(s *session) {
 				s.awaits("not measured\n  cost        ", "logs")
