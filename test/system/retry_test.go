@@ -80,20 +80,21 @@ func TestAFailedProgramIsTriedAgainFromItsCheckpoint(t *testing.T) {
 func TestAPausedJobGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	c.flags = []string{"--cpu-slots", "1"}
 	c.start("up")
 	c.connect()
 	epochs := map[string]int{"only": 20, "later": 2}
 	c.submit("only", epochs["only"], 1)
 	c.trained("only", 2)
+	c.submit("later", epochs["later"], 1) // it has no device before it is held
+	if code, out := c.command("hold", "later"); code != 0 {
+		t.Fatalf("hold: %d, %s", code, out)
+	}
 	if code, out := c.command("pause", "--wait", "--reason", "demo", "only"); code != 0 || !strings.Contains(out, "job only paused: ") {
 		t.Fatalf("pause: %d, %s", code, out)
 	}
 	if left := c.trainers(); len(left) > 0 {
 		t.Errorf("processes %v are left over", left)
-	}
-	c.submit("later", epochs["later"], 1)
-	if code, out := c.command("hold", "later"); code != 0 {
-		t.Fatalf("hold: %d, %s", code, out)
 	}
 	c.kill("up", syscall.SIGKILL)
 	c.start("up")
