@@ -227,6 +227,15 @@ func (c *cluster) submitSpec(id train.JobID, spec train.Spec) {
 	}
 }
 
+// awaitNode waits until a node is known: before that admission cannot say what no node has.
+func (c *cluster) awaitNode() {
+	c.t.Helper()
+	c.await("a node is known", func(map[train.JobID]train.Job) bool {
+		code, out := c.command("node", "list", "-o", "json")
+		return code == 0 && strings.Contains(out, `"cpu"`)
+	})
+}
+
 // await polls until a condition holds for the register, and returns the jobs of which it holds.
 func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool) map[train.JobID]train.Job {
 	c.t.Helper()

@@ -34,10 +34,7 @@ func TestEitherDoorSaysTheSame(t *testing.T) {
 		}
 		return err
 	})
-	c.await("a node is known", func(map[train.JobID]train.Job) bool {
-		code, out := c.command("node", "list", "-o", "json")
-		return code == 0 && strings.Contains(out, `"cpu"`)
-	})
+	c.awaitNode()
 	// Without its context a command does not know where the service is.
 	said := map[string]string{}
 	for door, place := range map[string]string{"web": "context.json", "bus": "none.json"} {

@@ -20,6 +20,7 @@ func TestParameterServersUnderEveryPolicy(t *testing.T) {
 			c.flags = []string{"--cpu-slots", "4", "--policy", policy}
 			c.start("up")
 			c.connect()
+			c.awaitNode()
 			spec := train.Spec{
 				Command: []string{filepath.Join(binaries, "gotrainer"), "-hidden", "32"}, MaxEpochs: 5, TrainingSetSize: 600, BatchSize: 32,
 				MinDevices: 2, MaxDevices: 2, Launch: train.LaunchPerDevice, Strategy: train.StrategyParameterServer, ParameterServers: &train.ServersSpec{Max: 1},
