@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -242,7 +243,7 @@ func benchmarkRound(b *testing.B, jobs int, record bool) {
 	for i := 0; b.Loop(); i++ {
 		see(admitted(train.JobID(fmt.Sprintf("new-%d", i)), 1))
 		b.StopTimer()
-		pause(ctx, gatherMore)
+		tick.Pause(ctx, gatherMore)
 		b.StartTimer()
 		next, state, err := l.decide(ctx)
 		if err != nil {

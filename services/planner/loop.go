@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -50,17 +51,17 @@ type loop struct {
 
 // run decides at every change and at least every interval.
 func (l *loop) run(ctx context.Context, started func()) error {
-	tick := time.NewTicker(l.interval)
-	defer tick.Stop()
+	ticker := time.NewTicker(l.interval)
+	defer ticker.Stop()
 	first := true
 	var decided time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-ticker.C:
 		case <-l.cache.changed:
-			if !pause(ctx, max(gatherFirst, gatherMore-time.Since(decided))) {
+			if !tick.Pause(ctx, max(gatherFirst, gatherMore-time.Since(decided))) {
 				return nil
 			}
 		}
@@ -84,28 +85,10 @@ func (l *loop) run(ctx context.Context, started func()) error {
 
 // listen notes the time at each tick.
 func (l *loop) listen(ctx context.Context) error {
-	tick := time.NewTicker(listenEvery)
-	defer tick.Stop()
-	for {
-		l.cache.listen(time.Now(), l.bus.Ready() == nil)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for now := range tick.Every(ctx, listenEvery) {
+		l.cache.listen(now, l.bus.Ready() == nil)
 	}
-}
-
-// pause waits; false where ctx ended meanwhile.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return nil
 }
 
 // round decides once, publishes the plan if it differs, and then publishes the facts about its jobs. The keys of the

@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -47,7 +48,7 @@ func (b *bench) record(groups *bus.KV[contract.Group], attempts int) contract.Gr
 		if err == nil && len(e.Value.Attempts) >= attempts {
 			return e.Value
 		}
-		if !pause(b.ctx, 10*time.Millisecond) {
+		if !tick.Pause(b.ctx, 10*time.Millisecond) {
 			b.t.Fatalf("the group has %d attempts, not %d: %v", len(e.Value.Attempts), attempts, err)
 		}
 	}

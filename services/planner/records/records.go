@@ -155,8 +155,9 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	job.CancelRequested = job.CancelRequested || j.Leaves(a) && (report.Askable() || j.Wanted.Force)
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
-		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
-		StopPending: a.Stop != train.StopNone, Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Askable(),
+		Holding: state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
+		// A stop that its code cannot hear does not make it leave.
+		StopPending: a.Stop != train.StopNone && report.Askable(), Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Askable(),
 		Saved: report.Saved(a), AnyStep: report.AnyStep,
 	}
 	if next, known := report.NextSave(j.Spec, a.DeviceCount(), now); known {

@@ -1,9 +1,12 @@
 package records
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 // A gang spans nodes that one executor serves.
@@ -23,6 +26,23 @@ func TestNodesOfSeveralExecutorsKeepGangsApart(t *testing.T) {
 	} {
 		if got := OneNode(c.nodes); got != c.oneNode {
 			t.Errorf("%s: a gang is kept on one node: %t, want %t", c.name, got, c.oneNode)
+		}
+	}
+}
+
+// TestAStopThatIsNotHeard: an attempt that was asked to leave before its code could hear it goes on, so it keeps its
+// devices. Once it can be asked, it is on its way out.
+func TestAStopThatIsNotHeard(t *testing.T) {
+	job := train.Job{ID: "j", State: train.StateRunning}
+	attempt := train.Attempt{Job: "j", Number: 1, Phase: train.PhaseRunning, Node: "n", Devices: []train.DeviceID{"cpu:0"}, Stop: train.StopPreempt}
+	for _, spoke := range []bool{false, true} {
+		r := Records{
+			Jobs: slices.Values([]train.Job{job}), Nodes: slices.Values([]train.Node(nil)), Attempts: map[string]train.Attempt{"j": attempt},
+			Reports: map[string]train.AttemptReport{"j.1": {Job: "j", Attempt: 1, Spoke: spoke}},
+		}
+		s := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{})
+		if len(s.Jobs) != 1 || s.Jobs[0].Running == nil || s.Jobs[0].Running.StopPending != spoke {
+			t.Errorf("spoke %v: %+v", spoke, s.Jobs)
 		}
 	}
 }
