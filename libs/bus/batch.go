@@ -73,15 +73,15 @@ func (b *Bus) acknowledgeAll(ctx context.Context, last jetstream.Msg) error {
 func (b *Bus) takeOver(ctx context.Context, stream, name string, filters []string, most int) (jetstream.Consumer, error) {
 	try, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
-	t := taking{try, b.js, stream, jetstream.ConsumerConfig{
+	t := taking{b.js, stream, jetstream.ConsumerConfig{
 		Durable: name, FilterSubjects: filters, AckPolicy: jetstream.AckAllPolicy, AckWait: ackWait, MaxAckPending: most, DeliverPolicy: jetstream.DeliverAllPolicy,
 	}}
-	own, marked, err := t.places()
+	own, marked, err := t.places(try)
 	if err != nil {
 		return nil, fmt.Errorf("look at consumer %s: %w", name, err)
 	}
 	if own != nil && !own.clean {
-		if marked, err = t.mark(own, marked); err != nil {
+		if marked, err = t.mark(try, own, marked); err != nil {
 			return nil, fmt.Errorf("recreate consumer %s: %w", name, err)
 		}
 		own = nil
@@ -104,7 +104,6 @@ func (b *Bus) takeOver(ctx context.Context, stream, name string, filters []strin
 
 // taking takes a durable consumer over from a reader that has ended.
 type taking struct {
-	ctx    context.Context //nolint:containedctx // of this one exchange
 	js     jetstream.JetStream
 	stream string
 	config jetstream.ConsumerConfig
@@ -121,17 +120,17 @@ type place struct {
 	clean bool
 }
 
-func (t *taking) places() (own, marked *place, err error) {
-	own, err = t.place(t.config.Durable)
+func (t *taking) places(ctx context.Context) (own, marked *place, err error) {
+	own, err = t.place(ctx, t.config.Durable)
 	if err == nil {
-		marked, err = t.place(t.marker())
+		marked, err = t.place(ctx, t.marker())
 	}
 	return own, marked, err
 }
 
 // place returns nil if there is no such consumer.
-func (t *taking) place(name string) (*place, error) {
-	cons, err := t.js.Consumer(t.ctx, t.stream, name)
+func (t *taking) place(ctx context.Context, name string) (*place, error) {
+	cons, err := t.js.Consumer(ctx, t.stream, name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, nil
 	}
@@ -144,18 +143,18 @@ func (t *taking) place(name string) (*place, error) {
 }
 
 // mark replaces a consumer by a second one, which only marks its place.
-func (t *taking) mark(own, stale *place) (*place, error) {
+func (t *taking) mark(ctx context.Context, own, stale *place) (*place, error) {
 	if stale != nil {
-		if err := t.js.DeleteConsumer(t.ctx, t.stream, t.marker()); err != nil {
+		if err := t.js.DeleteConsumer(ctx, t.stream, t.marker()); err != nil {
 			return nil, err
 		}
 	}
 	config := t.config
 	config.Durable, config.DeliverPolicy, config.OptStartSeq = t.marker(), jetstream.DeliverByStartSequencePolicy, own.next
-	if _, err := t.js.CreateConsumer(t.ctx, t.stream, config); err != nil {
+	if _, err := t.js.CreateConsumer(ctx, t.stream, config); err != nil {
 		return nil, err
 	}
-	return own, t.js.DeleteConsumer(t.ctx, t.stream, t.config.Durable)
+	return own, t.js.DeleteConsumer(ctx, t.stream, t.config.Durable)
 }
 
 func fetchBatch(cons jetstream.Consumer, c BatchConsumer) ([]jetstream.Msg, []Message, error) {

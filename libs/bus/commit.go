@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,17 +16,18 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// committer writes to one stream. The server syncs its disk once for each write; those that come while one is under way
-// go together as the next, an atomic batch.
+// committer writes to one stream. The server syncs its disk for each write. Writes that arrive during another one
+// therefore follow it together, as one atomic batch.
 type committer struct {
 	bus    *Bus
 	stream string
 	// writing holds a token while a group is written.
 	writing chan struct{}
 
-	mu     sync.Mutex
-	waits  []*write
-	atomic *bool
+	mu    sync.Mutex
+	waits []*write
+	// batches says whether the stream stores atomic batches; nil until that was asked.
+	batches *bool
 }
 
 // write is a message that waits to be stored.
@@ -44,8 +46,8 @@ const (
 	// mostTogether and mostBytes bound a group.
 	mostTogether = 256
 	mostBytes    = 4 << 20
-	// fewestTogether is the size from which on an atomic batch, for which the server makes a file, costs less than to sync
-	// for each message.
+	// fewestTogether is the least size of an atomic batch. The server makes a file for each batch, which takes longer than
+	// to sync for each of fewer messages.
 	fewestTogether = 6
 )
 
@@ -91,16 +93,11 @@ func (c *committer) write(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	}
 }
 
-// leave takes away a write whose caller no longer waits.
+// leave removes a write whose caller no longer waits.
 func (c *committer) leave(w *write) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, o := range c.waits {
-		if o == w {
-			c.waits = append(c.waits[:i:i], c.waits[i+1:]...)
-			return
-		}
-	}
+	c.waits = slices.DeleteFunc(c.waits, func(o *write) bool { return o == w })
 }
 
 // next takes the writes that go together.
@@ -150,14 +147,14 @@ func (c *committer) writeGroup(ctx context.Context, group []*write) {
 func (c *committer) takesBatches(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.atomic == nil {
+	if c.batches == nil {
 		s, err := c.bus.js.Stream(ctx, c.stream)
 		if err != nil {
 			return false
 		}
-		c.atomic = &s.CachedInfo().Config.AllowAtomicPublish
+		c.batches = &s.CachedInfo().Config.AllowAtomicPublish
 	}
-	return *c.atomic
+	return *c.batches
 }
 
 // writeBatch stores all messages or none, and returns the sequence of the last one.

@@ -80,7 +80,7 @@ type Consumer struct {
 }
 
 const (
-	// consumeAtOnce is how many messages of a consumer are handled together: as many come again after a crash.
+	// consumeAtOnce is how many messages are acknowledged together. After a crash that many are delivered again.
 	consumeAtOnce = 256
 	// lanesAtOnce is how many lanes are handled side by side.
 	lanesAtOnce = 64
@@ -288,27 +288,13 @@ func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from 
 // Between calls f with the messages of a stream on the given subjects whose sequences lie between two, these included,
 // in order.
 func (b *Bus) Between(ctx context.Context, stream string, filters []string, from, to uint64, f func(Message)) error {
-	messages, err := b.read(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
-	if err != nil {
-		return fmt.Errorf("read stream %s: %w", stream, err)
-	}
-	defer messages.end(ctx)
-	for pending := messages.pending; pending > 0; {
-		raw, err := nextStored(ctx, messages)
-		if err != nil {
-			return fmt.Errorf("read stream %s: %w", stream, err)
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from}
+	return b.storedWhile(ctx, stream, config, func(m Message) bool {
+		if m.Sequence <= to {
+			f(m)
 		}
-		m, meta, err := delivered(raw)
-		if err != nil {
-			return fmt.Errorf("read stream %s: %w", stream, err)
-		}
-		if m.Sequence > to {
-			return nil
-		}
-		f(m)
-		pending = meta.NumPending
-	}
-	return nil
+		return m.Sequence < to
+	})
 }
 
 // persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back at some time.
@@ -363,6 +349,10 @@ func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, 
 	if !since.IsZero() {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
+	return b.storedWhile(ctx, stream, config, f)
+}
+
+func (b *Bus) storedWhile(ctx context.Context, stream string, config jetstream.OrderedConsumerConfig, f func(Message) bool) error {
 	messages, err := b.read(ctx, stream, config)
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", stream, err)

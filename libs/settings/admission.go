@@ -27,7 +27,7 @@ type Admission struct {
 	MLflow         MLflow
 }
 
-// MLflow configures the tracking server to which jobs are mirrored.
+// MLflow is the tracking server that gets a copy of each job's metrics as a run.
 type MLflow struct{ URI, Experiment, Token string }
 
 // MaxNameLength bounds the names of users and tenants, in characters.

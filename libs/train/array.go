@@ -134,10 +134,7 @@ func (j Job) dependencies() []Dependency {
 
 // ArrayEnd returns how an array ends once all its jobs have ended as Ended says.
 func (j Job) ArrayEnd() State {
-	count := map[State]int{}
-	for _, s := range j.Ended {
-		count[s]++
-	}
+	count := j.endedAs()
 	switch {
 	case count[StateSucceeded] == len(j.Ended):
 		return StateSucceeded
@@ -147,12 +144,18 @@ func (j Job) ArrayEnd() State {
 	return StateFailed
 }
 
-// ArrayWords counts the jobs of an array that have ended, in words.
-func (j Job) ArrayWords() string {
+// endedAs counts the jobs in Ended by their final states.
+func (j Job) endedAs() map[State]int {
 	count := map[State]int{}
 	for _, s := range j.Ended {
 		count[s]++
 	}
+	return count
+}
+
+// ArrayWords counts the jobs of an array that have ended, in words.
+func (j Job) ArrayWords() string {
+	count := j.endedAs()
 	words := []string{fmt.Sprintf("%d of %d jobs have ended", len(j.Ended), len(j.Members()))}
 	for _, s := range []State{StateSucceeded, StateFailed, StateCancelled, StateRejected} {
 		if count[s] > 0 {

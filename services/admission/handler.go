@@ -43,8 +43,8 @@ func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []s
 	}
 }
 
-// lane has the facts of each job handled in order. A submission that may name other jobs comes after all facts before
-// it.
+// lane is the job that a fact is about. A submission that may name other jobs has none, since the facts before it count
+// for its verdict.
 func lane(m bus.Message) string {
 	names := bytes.Contains(m.Data, []byte(`"after"`)) || bytes.Contains(m.Data, []byte(`"continue"`))
 	if m.Parsed.Fact == event.FactSubmitted && names {
@@ -61,10 +61,15 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
 	}
 	id := train.JobID(m.Parsed.ID)
-	switch m.Parsed.Fact {
-	case event.FactSubmitted:
+	if m.Parsed.Fact == event.FactSubmitted {
 		return d.submitted(ctx, id, m)
-	case event.FactEditRequested:
+	}
+	return d.follow(ctx, id, m)
+}
+
+// follow handles a fact about a job that was submitted before.
+func (d *handler) follow(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
+	if m.Parsed.Fact == event.FactEditRequested {
 		return d.edit(ctx, id, m)
 	}
 	if err := d.fold(ctx, id, m); err != nil {

@@ -28,12 +28,16 @@ func (p *progress) reach(sequence uint64) {
 
 // wishFilters are the subjects of what people ask of a job that was admitted.
 func wishFilters() []string {
-	return []string{"yard.job.*." + event.FactCancelRequested + ".>", "yard.job.*." + event.FactWanted + ".>"}
+	var subjects []string
+	for _, fact := range []string{event.FactCancelRequested, event.FactWanted, event.FactEditRequested} {
+		subjects = append(subjects, "yard.job.*."+fact+".>")
+	}
+	return subjects
 }
 
-// overtake folds a wish at once if very many facts of other jobs are to be handled before it: the facts of its own job
-// up to the wish are folded now, in order. They change nothing when their turn comes, but what follows from them is
-// published then. The wish of a job without a verdict waits for its turn.
+// overtake handles a wish at once if very many facts of other jobs are to be handled before it. It handles the facts of
+// the wish's own job up to the wish, in order. When their turn comes they change nothing, and what follows from them
+// has the same keys again. The wish of a job without a verdict waits for its turn.
 func (d *handler) overtake(ctx context.Context, m bus.Message) ([]event.Fact, error) {
 	if m.Sequence < d.progress.newest.Load()+overtakeAfter {
 		return nil, nil
@@ -47,20 +51,25 @@ func (d *handler) overtake(ctx context.Context, m bus.Message) ([]event.Fact, er
 	if err != nil || !known || e.Value.LastSequence >= m.Sequence {
 		return nil, err
 	}
-	var facts []bus.Message
+	var own []bus.Message
 	err = d.bus.Between(ctx, event.StreamJobs, []string{"yard.job." + m.Parsed.ID + ".>"}, e.Value.LastSequence+1, m.Sequence,
-		func(m bus.Message) { facts = append(facts, m) })
+		func(m bus.Message) { own = append(own, m) })
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range facts {
-		if f.ParseErr != nil || f.Parsed.Fact == event.FactSubmitted {
+	var facts []event.Fact
+	for _, o := range own {
+		if o.ParseErr != nil || o.Parsed.Fact == event.FactSubmitted {
 			continue
 		}
-		// What is set aside, is so in its turn.
-		if err := d.fold(ctx, id, f); err != nil && !errors.Is(err, bus.ErrPoison) {
+		follow, err := d.follow(ctx, id, o)
+		if err != nil && !errors.Is(err, bus.ErrPoison) { // what is poison is set aside in its turn
 			return nil, err
 		}
+		for _, f := range follow {
+			f.Cause, f.TraceParent = o.Key, o.TraceParent
+			facts = append(facts, f)
+		}
 	}
-	return nil, nil
+	return facts, nil
 }

@@ -46,8 +46,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s: %.300s", r.Status, r.Code, r.Message) }
 
-// final reports whether the server will never take a request, as it is wrong or its run was deleted. What a proxy says,
-// or a server without this API, may pass.
+// final reports whether it is of no use to send a request again: the request is wrong, or its run was deleted. The
+// error of a proxy, or of a server without this API, is not final.
 func final(err error) bool {
 	var r *refusal
 	return errors.As(err, &r) && slices.Contains([]string{"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST", "MALFORMED_REQUEST"}, r.Code)

@@ -399,7 +399,7 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	return true
 }
 
-// startsAgain says from where the job is tried again.
+// startsAgain returns in words where the next attempt begins: at the beginning, or after what was saved.
 func startsAgain(job *train.Job, b *event.AttemptLost) string {
 	switch known := job.EpochsDone > 0 || job.EpochStep > 0; {
 	case b.Resume.Saved && !known:

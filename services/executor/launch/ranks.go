@@ -115,9 +115,9 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(servers), number(workers(all))
 }
 
-// addLaunchers adds the variables that torchrun and mpirun read in place of their options, so that `torchrun train.py`
-// starts a process for each device of each node and does not meet other jobs at its usual port, and `mpirun train` one
-// for each device of its node.
+// addLaunchers adds the variables that torchrun and mpirun read in place of their options. `torchrun train.py` then
+// starts a process for each device of each node, at a port that no other job has, and `mpirun train` starts one for
+// each device of its node.
 func (s Setting) addLaunchers(env map[string]string, p Process) {
 	s.suggest(env, map[string]string{
 		"PET_NNODES": strconv.Itoa(len(s.Places)), "PET_NODE_RANK": strconv.Itoa(p.Place), "PET_NPROC_PER_NODE": strconv.Itoa(max(len(p.Devices), 1)),

@@ -80,8 +80,8 @@ type copier struct {
 	err   error
 }
 
-// tree copies a file or a folder, without the entries of the folder that skip names. Links stay links if they lead to
-// a file beside them, as those to a newest checkpoint do; others are left out.
+// tree copies a file, or a folder without the entries for which skip is true. A link to a file beside it, such as one
+// to the newest checkpoint, stays a link; other links are left out.
 func (c *copier) tree(from, to string, skip func(name string) bool) {
 	if c.err != nil {
 		return

@@ -87,7 +87,7 @@ type Job struct {
 	ArrayMember *train.ArrayMember `json:"array_member,omitempty"`
 	// Jobs counts the jobs of an array by their states.
 	Jobs map[train.State]int `json:"jobs,omitempty"`
-	// State is where it is in its life. An array runs while one of its jobs does.
+	// State is the job's state. An array is running while any of its jobs is.
 	State train.State `json:"state"`
 	// Reason is why, for programs; Message is the same for people.
 	Reason  string `json:"reason"`

@@ -14,13 +14,13 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// completionTime bounds the making of a list: a person waits at the Tab key.
+// completionTime is how long a person waits after the Tab key at most.
 const completionTime = 500 * time.Millisecond
 
 // Completer makes the words that may follow what is typed.
 type Completer = cobra.CompletionFunc
 
-// complete asks the service web, and suggests nothing where it is away.
+// complete asks the service web. If that is away, it suggests nothing.
 func (a *Console) complete(words func(ctx context.Context, y Yard, given []string, begun string) []cobra.Completion) Completer {
 	return func(cmd *cobra.Command, given []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const nothingElse = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
