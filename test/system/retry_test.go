@@ -67,8 +67,9 @@ func TestAFailedProgramIsTriedAgainFromItsCheckpoint(t *testing.T) {
 	for _, change := range job.History {
 		said = said || strings.HasPrefix(change.Message, want)
 	}
-	if !said || failed.EpochsDone < 3 {
-		t.Errorf("its history does not say %q: %+v", want, job.History)
+	// The ledger has an epoch before it is reported, so the kill may come before the report of the third.
+	if !said || failed.EpochsDone < 2 {
+		t.Errorf("its history of %d epochs does not say %q: %+v", failed.EpochsDone, want, job.History)
 	}
 	if code, out := c.command("describe", "flaky"); code != 0 || !strings.Contains(out, "in 2 attempts: 1 retry") {
 		t.Errorf("describe: %d\n%s", code, out)
