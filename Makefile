@@ -303,7 +303,7 @@ NET_RUNS ?= 5
 NET_QUIET_SECONDS ?= 40
 NET_SEED ?= 1
 
-e2e-net: tools-go ## find lossy links in a network of namespaces, with real agents (root; NET_RUNS=20 NET_QUIET_SECONDS=600 for the record)
+e2e-net: tools-go ## find lossy links in a network of namespaces, with real agents (root, Debian's nftables; NET_RUNS=20 NET_QUIET_SECONDS=600 for the record)
 	NET_LAB=1 NET_RUNS=$(NET_RUNS) NET_QUIET_SECONDS=$(NET_QUIET_SECONDS) NET_SEED=$(NET_SEED) $(GO) test -count=1 -v -timeout 60m ./test/net
 
 bench-kube: $(DEVCLUSTER) $(BIN)/kwok ## what jobs on Kubernetes cost, on clusters of its own (root; 20 minutes)

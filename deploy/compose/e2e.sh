@@ -7,8 +7,8 @@ root=$(cd ../.. && pwd)
 
 compose=$(docker compose version >/dev/null 2>&1 && echo 'docker compose' || echo docker-compose)
 if ! docker info >/dev/null 2>&1; then
-    echo 'SKIPPED: no Docker engine answers (Debian: apt-get install docker.io docker-compose; DOCKER_HOST names another one)'
-    exit 0
+    echo 'nothing was tested: no Docker engine answers (Debian: apt-get install docker.io docker-compose; DOCKER_HOST names another one)' >&2
+    exit 1
 fi
 command -v "${compose%% *}" >/dev/null || { echo 'docker-compose is missing (Debian: apt-get install docker-compose)'; exit 1; }
 

@@ -54,23 +54,23 @@ type lab struct {
 	dropper func(namespace, device string, probability float64) string
 }
 
-// newLab builds the network, or skips the test.
+// newLab builds the network. A machine that cannot have it fails the tests: `make e2e-net` is never green for nothing.
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	if os.Getenv("NET_LAB") == "" {
 		t.Skip("set NET_LAB (make e2e-net) to build a network of namespaces; it takes minutes and root")
 	}
 	if os.Getenv(insideEnv) == "" || os.Getuid() != 0 {
-		t.Skip("this machine gives no network namespace (root and CAP_SYS_ADMIN are needed)")
+		t.Fatal("this machine gives no network namespace: root and CAP_SYS_ADMIN are needed")
 	}
-	for _, tool := range []string{"ip", "sysctl", "mount"} {
+	for tool, of := range map[string]string{"ip": "iproute2", "sysctl": "procps", "mount": "mount"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed", tool)
+			t.Fatalf("%s is not installed (Debian: apt-get install %s)", tool, of)
 		}
 	}
 	l := &lab{t: t}
 	if err := shell("mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up"); err != nil {
-		t.Skipf("this machine gives no mounts of one's own: %v", err)
+		t.Fatalf("this machine gives no mounts of one's own: %v", err)
 	}
 	if err := shell(fabricScript()); err != nil {
 		t.Fatalf("build the network: %v", err)
@@ -186,7 +186,7 @@ func (l *lab) findDropper() {
 			return
 		}
 	}
-	l.t.Skip("neither nft nor iptables-legacy can drop packets at random here")
+	l.t.Fatal("neither nft nor iptables-legacy can drop packets at random here (Debian: apt-get install nftables)")
 }
 
 // link is one direction of a cable.

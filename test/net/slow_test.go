@@ -77,7 +77,7 @@ func (l *lab) slowDown(k link) func() {
 	l.t.Helper()
 	namespace, device := k.begin()
 	if err := shell(fmt.Sprintf("ip netns exec %s tc qdisc add dev %s root tbf rate %s burst 4kb limit 1mb", namespace, device, crowdRate)); err != nil {
-		l.t.Skipf("this kernel gives no queues (tc tbf): %v", err)
+		l.t.Fatalf("this kernel gives no queues (tc tbf): %v", err)
 	}
 	var stops []func()
 	for role, where := range map[string]string{"echo": k.namespace, "send": namespace} {
