@@ -21,7 +21,7 @@ var (
 	program     = regexp.MustCompile(`^(?:\.?/?bin/)?(switchyard(?:-lab|-server)?) (.*)`)
 	flagName    = regexp.MustCompile(`^--[a-z][a-z0-9-]+`)
 	flagInHelp  = regexp.MustCompile(`--[a-z][a-z0-9-]+`)
-	subcommands = regexp.MustCompile(`(?m)^Available Commands:\n((?:  .*\n)+)`)
+	section     = regexp.MustCompile(`(?m)^(.+):\n((?:  [a-z].*\n)+)`)
 )
 
 // programs holds the commands and flags of the programs in a folder, as they print them with --help.
@@ -57,16 +57,28 @@ func (p *programs) read(ctx context.Context, command string) error {
 	for _, name := range flagInHelp.FindAllString(string(text), -1) {
 		p.flags[name] = true
 	}
-	if match := subcommands.FindStringSubmatch(string(text)); match != nil {
-		for line := range strings.SplitSeq(strings.TrimSpace(match[1]), "\n") {
-			if name := strings.Fields(line)[0]; name != "help" {
-				if err := p.read(ctx, command+" "+name); err != nil {
-					return err
-				}
-			}
+	for _, name := range subcommands(string(text)) {
+		if err := p.read(ctx, command+" "+name); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// subcommands returns the commands that a help text lists, in groups with titles of their own or in one.
+func subcommands(help string) []string {
+	var names []string
+	for _, match := range section.FindAllStringSubmatch(help, -1) {
+		if slices.Contains([]string{"Usage", "Aliases", "Examples"}, match[1]) {
+			continue
+		}
+		for line := range strings.SplitSeq(strings.TrimSpace(match[2]), "\n") {
+			if name := strings.Fields(line)[0]; name != "help" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // missing returns the commands and flags in a page that do not exist.

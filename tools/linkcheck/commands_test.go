@@ -11,7 +11,7 @@ import (
 // answers is a program that prints help as cobra does.
 const answers = `#!/bin/sh
 case "$*" in
-"--help") printf 'Available Commands:\n  up    Run it\n  net   The network\n  help  Help\n\nFlags:\n  -o, --output string\n' ;;
+"--help") printf 'Usage:\n  yard [command]\n\nServices:\n  up    Run it\n\nThe network:\n  net   The network\n  help  Help\n\nFlags:\n  -o, --output string\n' ;;
 "up --help") printf 'Flags:\n      --port int\n' ;;
 "net --help") printf 'Available Commands:\n  plan   Choose paths\n' ;;
 "net plan --help") printf 'Flags:\n      --alpha int\n' ;;

@@ -5,6 +5,7 @@ package cli
 import (
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,32 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 	root.Version = build.This().Version
 	root.AddCommand(serverCommands()...)
 	a.Add(root, Commands()...)
+	group(root)
 	return a.Run(root, compat.Args(argv))
+}
+
+// group puts the commands into the groups that --help shows.
+func group(root *cobra.Command) {
+	groups := []struct{ title, names string }{
+		{"Run jobs and follow them:", "run submit shell attach ps top describe logs wait"},
+		{"Change jobs:", "cancel pause resume hold release requeue rerun set"},
+		{"Results and energy:", "get plot report tensorboard purge"},
+		{"Searches, measurements and what-if:", "tune measure render simulate replay bundle"},
+		{"This installation:", "up down doctor node net events config compat bus influx"},
+		{"About Switchyard:", "demo version completion help"},
+	}
+	of := map[string]string{}
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for name := range strings.FieldsSeq(g.names) {
+			of[name] = g.title
+		}
+	}
+	for _, cmd := range root.Commands() {
+		cmd.GroupID = of[cmd.Name()]
+	}
+	root.SetHelpCommandGroupID(of["help"])
+	root.SetCompletionCommandGroupID(of["completion"])
 }
 
 // Commands returns all commands.
