@@ -15,13 +15,13 @@ import (
 const foreign = "--kwok-nodes --kwok-gpus --kwok-gpu-units --no-kubelet --dir --build-arg --root-dir --flag --total-executor-cores --executor-memory"
 
 var (
-	inline      = regexp.MustCompile("`([^`\n]+)`")
-	indented    = regexp.MustCompile("(?m)^    (.*)$")
-	fenced      = regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```")
-	program     = regexp.MustCompile(`^(?:\.?/?bin/)?(switchyard(?:-lab|-server)?) (.*)`)
-	flagName    = regexp.MustCompile(`^--[a-z][a-z0-9-]+`)
-	flagInHelp  = regexp.MustCompile(`--[a-z][a-z0-9-]+`)
-	section     = regexp.MustCompile(`(?m)^(.+):\n((?:  [a-z].*\n)+)`)
+	inline     = regexp.MustCompile("`([^`\n]+)`")
+	indented   = regexp.MustCompile("(?m)^    (.*)$")
+	fenced     = regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```")
+	program    = regexp.MustCompile(`^(?:\.?/?bin/)?(switchyard(?:-lab|-server)?) (.*)`)
+	flagName   = regexp.MustCompile(`^--[a-z][a-z0-9-]+`)
+	flagInHelp = regexp.MustCompile(`--[a-z][a-z0-9-]+`)
+	section    = regexp.MustCompile(`(?m)^(.+):\n((?:  [a-z].*\n)+)`)
 )
 
 // programs holds the commands and flags of the programs in a folder, as they print them with --help.

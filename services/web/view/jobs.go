@@ -23,7 +23,7 @@ type Query struct {
 	// User is whose jobs; empty: everybody's. A submission that admission could not read has no user and is listed
 	// for all.
 	User string
-	// States are the states of the jobs; none: all.
+	// States are the states of the jobs; none: all. With NoMembers an array is listed if any of its jobs is in one.
 	States []train.State
 	// Name is a pattern that the names of the jobs match, such as resnet*; empty: all.
 	Name string
@@ -136,8 +136,9 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 	for _, j := range x.Jobs.All() {
 		all = append(all, j)
 	}
+	arrays := q.arrays(all)
 	all, rejected, trials := q.relevant(x, all)
-	chosen, left := q.Choose(all)
+	chosen, left := q.choose(all, arrays)
 	left.Rejected, left.Trials = rejected, trials
 	page := Page{Jobs: []Job{}, Left: left}
 	if after != nil {
@@ -213,15 +214,32 @@ func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, r
 	return kept, rejected, trials
 }
 
+// arrays returns the arrays that stand for one of their jobs in the states of the query.
+func (q Query) arrays(jobs []*train.Job) map[train.JobID]bool {
+	if !q.NoMembers {
+		return nil
+	}
+	of := map[train.JobID]bool{}
+	for _, j := range jobs {
+		if array := j.Belongs(); array != "" && slices.Contains(q.States, j.State) {
+			of[array] = true
+		}
+	}
+	return of
+}
+
 // Choose picks and orders the jobs of the list, on all its pages.
-func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
+func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) { return q.choose(jobs, nil) }
+
+// choose is Choose with arrays that are in the states of the query because of their jobs.
+func (q Query) choose(jobs []*train.Job, arrays map[train.JobID]bool) ([]*train.Job, Left) {
 	var left Left
 	chosen := jobs[:0]
 	for _, j := range jobs {
 		switch {
 		case q.User != "" && j.Spec.User != q.User && j.Spec.User != "":
 			left.Others++
-		case len(q.States) > 0 && !slices.Contains(q.States, j.State):
+		case len(q.States) > 0 && !slices.Contains(q.States, j.State) && !arrays[j.ID]:
 			left.OtherStates++
 		case !q.like(&j.Spec):
 			left.Unlike++
@@ -230,18 +248,23 @@ func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) {
 		}
 	}
 	slices.SortFunc(chosen, newestFirst)
-	kept, ended := chosen[:0], 0
-	for _, j := range chosen {
+	kept := q.newest(chosen)
+	left.Older = len(chosen) - len(kept)
+	return kept, left
+}
+
+// newest returns the jobs, the newest first, that the numbers of a query leave.
+func (q Query) newest(jobs []*train.Job) []*train.Job {
+	kept, ended := make([]*train.Job, 0, len(jobs)), 0
+	for _, j := range jobs {
 		if j.State.Terminal() {
 			ended++
 		}
-		if q.Newest > 0 && len(kept) >= q.Newest || q.Finished > 0 && j.State.Terminal() && ended > q.Finished {
-			left.Older++
-			continue
+		if (q.Newest == 0 || len(kept) < q.Newest) && (q.Finished == 0 || !j.State.Terminal() || ended <= q.Finished) {
+			kept = append(kept, j)
 		}
-		kept = append(kept, j)
 	}
-	return kept, left
+	return kept
 }
 
 // like reports whether a job has the name, the project and the labels of the query.

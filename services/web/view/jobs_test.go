@@ -152,6 +152,7 @@ func TestAnArrayIsOneLine(t *testing.T) {
 		{view.Query{NoMembers: true}, []string{"other", "a"}},
 		{view.Query{}, []string{"other", "a-2", "a-1", "a-0", "a"}},
 		{view.Query{NoMembers: true, Array: "a"}, []string{"a-2", "a-1", "a-0", "a"}},
+		{view.Query{NoMembers: true, States: []train.State{train.StateRunning}}, []string{"a"}},
 	} {
 		page, err := view.Jobs(x, c.q, noon())
 		var got []string
