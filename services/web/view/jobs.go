@@ -214,7 +214,8 @@ func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, r
 	return kept, rejected, trials
 }
 
-// arrays returns the arrays that stand for one of their jobs in the states of the query.
+// arrays returns the arrays that have a job in one of the query's states. It returns nil if the list has the jobs
+// themselves.
 func (q Query) arrays(jobs []*train.Job) map[train.JobID]bool {
 	if !q.NoMembers {
 		return nil
@@ -253,7 +254,7 @@ func (q Query) choose(jobs []*train.Job, arrays map[train.JobID]bool) ([]*train.
 	return kept, left
 }
 
-// newest returns the jobs, the newest first, that the numbers of a query leave.
+// newest applies the bounds Newest and Finished to jobs, which are sorted from the newest to the oldest.
 func (q Query) newest(jobs []*train.Job) []*train.Job {
 	kept, ended := make([]*train.Job, 0, len(jobs)), 0
 	for _, j := range jobs {
