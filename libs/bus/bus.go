@@ -64,6 +64,7 @@ type Bus struct {
 	// unanswered is the time of the first write without an answer since the last answered write; zero while writes are
 	// answered.
 	unanswered time.Time
+	link       link
 }
 
 // requestTimeout bounds one exchange with the server: a request sent while a server restarts may never be answered.
@@ -88,12 +89,8 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		// A publish while disconnected must fail now. It must not be stored later, after the caller got a timeout.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(*nats.Conn) { b.wake() }),
-		nats.ReconnectHandler(func(*nats.Conn) { b.wake() }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				b.log.Warn("bus disconnected", "error", err)
-			}
-		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { b.connected(nc.ConnectedUrlRedacted()) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.log.Warn("bus error", "error", err) }),
 	}, c.Options...)
 	nc, err := nats.Connect(c.URL, options...)
@@ -129,11 +126,11 @@ const stuckAfter = 10 * time.Second
 
 // Ready returns nil if the server is connected and stores what it receives.
 func (b *Bus) Ready() error {
-	if !b.nc.IsConnected() {
-		return ErrAway
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if !b.nc.IsConnected() {
+		return b.away()
+	}
 	if !b.unanswered.IsZero() && time.Since(b.unanswered) > stuckAfter {
 		return fmt.Errorf("%w since %s", ErrStuck, b.unanswered.Format(time.TimeOnly))
 	}

@@ -355,7 +355,7 @@ func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, 
 func (b *Bus) storedWhile(ctx context.Context, stream string, config jetstream.OrderedConsumerConfig, f func(Message) bool) error {
 	messages, err := b.read(ctx, stream, config)
 	if err != nil {
-		return fmt.Errorf("read stream %s: %w", stream, err)
+		return fmt.Errorf("read stream %s: %w", stream, b.cause(err))
 	}
 	defer messages.end(ctx)
 	for pending := messages.pending; pending > 0; {
@@ -388,7 +388,7 @@ func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
 	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
-		return 0, fmt.Errorf("open stream %s: %w", stream, err)
+		return 0, fmt.Errorf("open stream %s: %w", stream, b.cause(err))
 	}
 	return s.CachedInfo().State.LastSeq, nil
 }
@@ -399,7 +399,7 @@ func (b *Bus) Pending(ctx context.Context, stream, consumer string) (uint64, err
 	defer cancel()
 	c, err := b.js.Consumer(ctx, stream, consumer)
 	if err != nil {
-		return 0, fmt.Errorf("look at consumer %s: %w", consumer, err)
+		return 0, fmt.Errorf("look at consumer %s: %w", consumer, b.cause(err))
 	}
 	info := c.CachedInfo()
 	return info.NumPending + uint64(info.NumAckPending), nil //nolint:gosec // a count

@@ -72,7 +72,7 @@ func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 		return Entry[T]{}, fmt.Errorf("read %s/%s: %w", k.bucket, key, ErrNotFound)
 	}
 	if err != nil {
-		return Entry[T]{}, fmt.Errorf("read %s/%s: %w", k.bucket, key, err)
+		return Entry[T]{}, fmt.Errorf("read %s/%s: %w", k.bucket, key, k.bus.cause(err))
 	}
 	return k.decode(raw)
 }
@@ -104,7 +104,7 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 		return 0, fmt.Errorf("write %s/%s: %w", k.bucket, key, ErrConflict)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("write %s/%s: %w", k.bucket, key, err)
+		return 0, fmt.Errorf("write %s/%s: %w", k.bucket, key, k.bus.cause(err))
 	}
 	return revision, nil
 }
@@ -185,7 +185,7 @@ func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {
 		return fmt.Errorf("delete %s/%s: %w", k.bucket, key, ErrConflict)
 	}
 	if err != nil {
-		return fmt.Errorf("delete %s/%s: %w", k.bucket, key, err)
+		return fmt.Errorf("delete %s/%s: %w", k.bucket, key, k.bus.cause(err))
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error
 	if done.Err() != nil && ctx.Err() == nil {
 		return entries, nil // the list is complete
 	}
-	return nil, fmt.Errorf("list %s: %w", k.bucket, errors.Join(err, ctx.Err()))
+	return nil, fmt.Errorf("list %s: %w", k.bucket, errors.Join(k.bus.cause(err), ctx.Err()))
 }
 
 // checkInterval bounds how long a watcher that missed something goes on with old values.

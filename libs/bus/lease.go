@@ -48,9 +48,10 @@ func (b *Bus) Lead(ctx context.Context, c Claim, f func(ctx context.Context, ter
 	for h.wait(ctx) {
 		term, cancel := context.WithCancel(ctx)
 		var renewing conc.WaitGroup
+		why := ""
 		renewing.Go(func() {
 			defer cancel()
-			h.keep(term)
+			why = h.keep(term)
 		})
 		err := f(term, h.term)
 		lost := term.Err() != nil && ctx.Err() == nil
@@ -60,7 +61,7 @@ func (b *Bus) Lead(ctx context.Context, c Claim, f func(ctx context.Context, ter
 			h.release(ctx)
 			return err
 		}
-		b.log.Warn("lease lost to another process", "task", c.Task, "term", h.term)
+		b.log.Warn("lease lost", "task", c.Task, "term", h.term, "why", why)
 	}
 	return nil
 }
@@ -116,12 +117,13 @@ func (h *holding) take(ctx context.Context) (holder string, err error) {
 	return "", err
 }
 
-// keep renews the lease until ctx ends or another process holds it.
-func (h *holding) keep(ctx context.Context) {
+// keep renews the lease until ctx ends or it is lost, and then returns why.
+func (h *holding) keep(ctx context.Context) (why string) {
+	renewed := time.Now()
 	for range tick.After(ctx, renewEvery) {
 		revision, err := h.write(ctx, h.revision)
 		if err == nil {
-			h.revision = revision
+			h.revision, renewed = revision, time.Now()
 			continue
 		}
 		if !errors.Is(err, ErrConflict) {
@@ -131,10 +133,13 @@ func (h *holding) keep(ctx context.Context) {
 		switch {
 		case err == nil && e.Value.Holder == h.mine.Holder && e.Value.Since.Equal(h.mine.Since):
 			h.revision = e.Revision // an earlier renewal was stored, but its answer was lost
-		case err == nil, errors.Is(err, ErrNotFound):
-			return
+		case err == nil:
+			return "another process holds it: " + e.Value.Holder
+		case errors.Is(err, ErrNotFound):
+			return fmt.Sprintf("it ran out: the bus took no renewal for %s. No other process holds it, and this one asks for it again", time.Since(renewed).Round(time.Second))
 		}
 	}
+	return ""
 }
 
 // release gives up the lease, so that the next holder need not wait for it to expire.

@@ -58,7 +58,7 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 			permanent = err
 			return nil
 		}
-		return err
+		return b.cause(err)
 	})
 	if err = errors.Join(err, permanent); err != nil {
 		return fmt.Errorf("publish %s: %w", f.Subject, err)
@@ -83,7 +83,7 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, err)
+		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, b.cause(err))
 	}
 	return sequence, nil
 }
@@ -132,14 +132,14 @@ func (b *Bus) stored(ctx context.Context, stream, what string, get func(context.
 	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
-		return Message{}, fmt.Errorf("open stream %s: %w", stream, err)
+		return Message{}, fmt.Errorf("open stream %s: %w", stream, b.cause(err))
 	}
 	raw, err := get(ctx, s)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		err = ErrNotFound
 	}
 	if err != nil {
-		return Message{}, fmt.Errorf("read %s: %w", what, err)
+		return Message{}, fmt.Errorf("read %s: %w", what, b.cause(err))
 	}
 	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
 }

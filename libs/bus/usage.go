@@ -58,7 +58,7 @@ func (b *Bus) usage(ctx context.Context, stream string) (Usage, error) {
 	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
-		return Usage{}, fmt.Errorf("open stream %s: %w", stream, err)
+		return Usage{}, fmt.Errorf("open stream %s: %w", stream, b.cause(err))
 	}
 	info := s.CachedInfo()
 	return Usage{Name: stream, Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes}, nil

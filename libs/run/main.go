@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -105,12 +108,19 @@ func noArguments(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// stopTimeout is how long a service may take to stop before the next one is stopped.
-const stopTimeout = 10 * time.Second
+// stopTimeout is how long the services of a process may take to stop one after the other, stopGrace how long what is
+// left of them then has, all at once. The sum is below the ten seconds that service managers give.
+const (
+	stopTimeout = 7 * time.Second
+	stopGrace   = 2 * time.Second
+)
+
+// ErrUnstopped means that a service did not stop in time. Its goroutines still run, so the process has to end.
+var ErrUnstopped = errors.New("did not stop in time")
 
 // Together runs services in one process, each with its own connection and its own metrics label, behind one HTTP
 // address. When ctx ends they are stopped one after the other in the given order. If one fails, the others are stopped
-// and its error is returned.
+// and its error is returned. Together returns in any case: what does not stop is named in an ErrUnstopped.
 func Together(ctx context.Context, common Common, stderr io.Writer, listening func(net.Addr), services ...Service) error {
 	registry, health, log := Registry(), NewHealth(), common.NewLogger(stderr)
 	all, fail := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -126,7 +136,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		}
 		return err
 	})
-	stops := make([]func(), len(services))
+	stops, ends := make([]context.CancelFunc, len(services)), make([]chan struct{}, len(services))
 	for i, s := range services {
 		p := Process{
 			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
@@ -134,17 +144,9 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		}
 		p.starting()
 		own, cancel := context.WithCancel(all)
-		ended := make(chan struct{})
-		stops[i] = func() {
-			cancel()
-			select {
-			case <-ended:
-			case <-time.After(stopTimeout):
-				log.Warn("service is slow to stop", "service", s.Name())
-			}
-		}
+		stops[i], ends[i] = cancel, make(chan struct{})
 		running.Go(func() error {
-			defer close(ended)
+			defer close(ends[i])
 			err := work(own, s, p)
 			if err != nil {
 				err = fmt.Errorf("%s: %w", s.Name(), err)
@@ -158,11 +160,54 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	case <-ctx.Done():
 	case <-all.Done():
 	}
-	for _, stop := range stops {
-		stop()
-	}
+	stopInOrder(stops, ends)
 	stopWeb()
+	var late []string
+	for i, s := range services {
+		if !closed(ends[i]) {
+			late = append(late, s.Name())
+		}
+	}
+	if len(late) > 0 {
+		logStacks(log)
+		return errors.Join(context.Cause(all), fmt.Errorf("%s %w", strings.Join(late, ", "), ErrUnstopped))
+	}
 	return running.Wait()
+}
+
+// stopInOrder stops one service after the other, and what is late all at once.
+func stopInOrder(stops []context.CancelFunc, ends []chan struct{}) {
+	wait := func(deadline <-chan time.Time, ended <-chan struct{}) {
+		select {
+		case <-ended:
+		case <-deadline:
+		}
+	}
+	deadline, grace := make(chan time.Time), make(chan time.Time)
+	time.AfterFunc(stopTimeout, func() { close(deadline) })
+	time.AfterFunc(stopTimeout+stopGrace, func() { close(grace) })
+	for i, stop := range stops {
+		stop()
+		wait(deadline, ends[i])
+	}
+	for _, ended := range ends {
+		wait(grace, ended)
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// logStacks logs what the goroutines of a process that does not stop wait for.
+func logStacks(log *slog.Logger) {
+	stacks := make([]byte, 1<<20)
+	log.Warn("services do not stop: this is where they are", "stacks", string(stacks[:runtime.Stack(stacks, true)]))
 }
 
 // stuckFor is how long the bus may store nothing before the process gives up: the supervisor that restarts it restarts

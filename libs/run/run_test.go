@@ -137,6 +137,21 @@ func TestAFailingServiceStopsTheOthers(t *testing.T) {
 	}
 }
 
+// TestAServiceThatDoesNotStopIsNamed: the process ends all the same, and the others stop well.
+func TestAServiceThatDoesNotStopIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	hung := make(chan struct{})
+	t.Cleanup(func() { close(hung) })
+	stopped := make(chan struct{})
+	err := run.Together(ctx, run.Common{HTTP: "127.0.0.1:0"}, io.Discard, func(net.Addr) { stop() },
+		&fake{name: "hung", stopped: func() { <-hung }}, &fake{name: "good", stopped: func() { close(stopped) }})
+	if !errors.Is(err, run.ErrUnstopped) || !strings.Contains(err.Error(), "hung did not stop") || strings.Contains(err.Error(), "good") {
+		t.Errorf("error %v", err)
+	}
+	<-stopped
+}
+
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	r, err := http.Get(url) //nolint:noctx // a test on loopback

@@ -72,7 +72,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 		embedded := !set.Given("nats")
 		for {
 			err := a.up(cmd.Context(), all.Common, embedded, serving)
-			if !embedded || !errors.Is(err, bus.ErrStuck) {
+			if !embedded || !errors.Is(err, bus.ErrStuck) || errors.Is(err, run.ErrUnstopped) {
 				return err
 			}
 			fmt.Fprintf(a.Stderr, "starting the bus and the services again: %v\n", err)
