@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// link is what is known of the connection.
+// link is the state of the connection.
 type link struct {
 	// awayAt is when the connection was lost, why is the reason; awayAt is zero while it stands.
 	awayAt time.Time
@@ -34,7 +34,7 @@ func (b *Bus) connected(url string) {
 	b.wake()
 }
 
-// away says since when there is no connection. The caller holds the lock.
+// away returns ErrAway with the time and the cause of the disconnect. The caller holds the lock.
 func (b *Bus) away() error {
 	if b.link.awayAt.IsZero() {
 		return ErrAway
