@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrMissing means that no stream of the bus has what was asked for. Someone has deleted it, or the server's storage is off.
+// ErrMissing means that no stream of the bus has what was asked for: someone has deleted it, or the server stores
+// nothing.
 var ErrMissing = errors.New("a stream is missing on the bus, or its storage is off")
 
 // cause puts an error of the client library into words that name its cause. What was wrapped stays wrapped.

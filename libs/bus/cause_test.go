@@ -50,8 +50,8 @@ func (l *lines) wait(t *testing.T, words string) {
 	t.Fatalf("the log never says %q:\n%s", words, l.all.String())
 }
 
-// TestABusThatWasAwayIsNamed: the log says when it went and when it came back, errors and readiness that it is away, and
-// a lease that ran out meanwhile was not lost to anybody.
+// TestABusThatWasAwayIsNamed: the log says when it went and when it came back, errors and readiness that it is away; a
+// lease that ran out meanwhile was not lost to anybody.
 func TestABusThatWasAwayIsNamed(t *testing.T) {
 	t.Parallel()
 	options := busserver.Options{Dir: t.TempDir(), Port: bustest.FreePort(t)}
