@@ -43,7 +43,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,13 @@ test-docs: tools-cc ## run every command of the README and of its pages in a fre
 
 test-scripts: tools-cc ## run the table of user scripts with the rows that `make test` leaves out: PyTorch, torchrun, a hung script
 	SCRIPTS=1 $(GO) test -count=1 -v -run TestScriptsEndAsTheirUsersExpect ./test/system
+
+# How long faults are injected, and which: the same seed draws the same faults.
+MINUTES ?= 10
+SEED    ?= $(shell echo $$((RANDOM % 10000)))
+
+chaos: tools-cc ## kill, stop and spoil every part under load for MINUTES, and judge by a ledger apart from the bus (SEED=1 repeats a run)
+	CHAOS=$(MINUTES) SEED=$(SEED) $(GO) test -count=1 -v -timeout 0 -run 'TestChaos$$' ./test/system
 
 race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))

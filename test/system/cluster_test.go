@@ -1,6 +1,7 @@
 package system
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,14 +24,16 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// names of the seven services.
 func serviceNames() []string {
-	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments"}
+	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments", "web"}
 }
 
 var binaries string
 
 func TestMain(m *testing.M) {
+	if options := os.Getenv(busVariable); options != "" {
+		os.Exit(serveBus(options))
+	}
 	flag.Parse()
 	// The tests mostly wait for trainers that sleep, so more of them than there are processors run at once.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
@@ -65,16 +68,26 @@ type cluster struct {
 	port   int
 	ledger string
 	procs  map[string]*exec.Cmd
-	// flags are added for `switchyard up` and for the node agent, env for all.
-	flags []string
-	env   []string
-	bus   *bus.Bus
-	ctx   context.Context //nolint:containedctx // the length of one test
+	// flags are added for `switchyard up` and for the node agent, common for every service, env for all.
+	flags  []string
+	common []string
+	env    []string
+	// http has the ports of services that have one of their own; urls are those of the bus, if it is a cluster.
+	http map[string]int
+	urls string
+	bus  *bus.Bus
+	ctx  context.Context //nolint:containedctx // the length of one test
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	return newClusterFor(t, 5*time.Minute)
+}
+
+// newClusterFor makes a cluster for a test that takes at most d.
+func newClusterFor(t *testing.T, d time.Duration) *cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
 	c := &cluster{t: t, dir: t.TempDir(), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
 	t.Cleanup(func() {
@@ -121,7 +134,7 @@ func (c *cluster) dump() {
 	}
 }
 
-func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.port) }
+func (c *cluster) url() string { return cmp.Or(c.urls, "nats://127.0.0.1:"+strconv.Itoa(c.port)) }
 
 // start runs one of the processes: bus, up, or a service; service@x is a replica with its own data folder.
 func (c *cluster) start(name string) {
@@ -138,15 +151,27 @@ func (c *cluster) start(name string) {
 	case "nodeagent":
 		args = append(append(args, slots...), c.flags...)
 	}
+	if name != "bus" {
+		args = append(args, c.common...)
+	}
+	if port := c.http[name]; port != 0 {
+		args = append(args, "--http", "127.0.0.1:"+strconv.Itoa(port))
+	}
+	words := settings.Words(args...)
+	c.run(name, path, words.Flags, words.Environ)
+}
+
+// run starts a program in the background, with its output in a file.
+func (c *cluster) run(name, path string, args, environ []string) {
+	c.t.Helper()
 	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
-	words := settings.Words(args...)
-	cmd := exec.Command(path, words.Flags...)
+	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(c.environ(), words.Environ...)
+	cmd.Env = append(c.environ(), environ...)
 	// Its own process group, as under a service manager: a kill hits only this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

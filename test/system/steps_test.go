@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/chaos"
 )
 
 var errTooFewSteps = errors.New("it has not done enough steps")
@@ -25,7 +26,7 @@ func TestAnEpochIsInterruptedAndGoesOn(t *testing.T) {
 	spec := train.Spec{Env: map[string]string{"TRAIN_LEDGER": c.ledger}, BatchSize: batch, TrainingSetSize: steps * batch, MaxEpochs: 1}
 	spec.Command = trainer("-slow-by", "20ms")
 	c.submitSpec("long", spec)
-	done := func() (list []entry) {
+	done := func() (list []chaos.Entry) {
 		for _, e := range readLedger(t, c.ledger) {
 			if e.Job == "long" && e.Event == "step" {
 				list = append(list, e)

@@ -1,0 +1,175 @@
+package system
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/test/chaos"
+)
+
+// fault is one row of the table of faults.
+type fault struct {
+	name string
+	// hold bounds the time until the fault is healed.
+	hold [2]time.Duration
+	// cannot says why this machine cannot have the fault; empty if it can.
+	cannot func(s *storm) string
+	// inject returns what heals the fault; nil if nothing has to.
+	inject func(s *storm) (heal func(), err error)
+}
+
+var errNothingToHit = errors.New("nothing to hit")
+
+func second(low, high float64) [2]time.Duration {
+	return [2]time.Duration{time.Duration(low * float64(time.Second)), time.Duration(high * float64(time.Second))}
+}
+
+// parts are all that can be killed: processes by name, the leader of a replicated service, and a job's processes.
+func parts() []string { return append([]string{"bus", "supervisor", "trainer"}, serviceNames()...) }
+
+// kill kills parts at once and starts them again.
+func kill(hold [2]time.Duration, parts ...string) fault {
+	return strike("kill -9", syscall.SIGKILL, hold, parts...)
+}
+
+func strike(word string, with syscall.Signal, hold [2]time.Duration, parts ...string) fault {
+	name := word
+	for _, part := range parts {
+		name += " " + part
+	}
+	if len(parts) > 2 {
+		name = word + " everything"
+	}
+	return fault{name: name, hold: hold, inject: func(s *storm) (func(), error) {
+		var heals []func()
+		var errs []error
+		for _, part := range parts {
+			heal, err := s.hit(part, with)
+			errs = append(errs, err)
+			if heal != nil {
+				heals = append(heals, heal)
+			}
+		}
+		return func() {
+			for _, heal := range heals {
+				heal()
+			}
+		}, errors.Join(errs...)
+	}}
+}
+
+// hit sends a signal to a part.
+func (s *storm) hit(part string, with syscall.Signal) (heal func(), err error) {
+	if part == "trainer" || part == "supervisor" {
+		return s.hitJob(part, with)
+	}
+	name := part
+	if part != "bus" {
+		name = s.leader(part)
+	}
+	cmd := s.procs[name]
+	if err := cmd.Process.Signal(with); err != nil {
+		return nil, err
+	}
+	if with == syscall.SIGSTOP {
+		return func() { _ = cmd.Process.Signal(syscall.SIGCONT) }, nil
+	}
+	return func() {
+		for began := time.Now(); alive(cmd.Process.Pid); s.pause(10 * time.Millisecond) {
+			if time.Since(began) > 30*time.Second {
+				s.t.Errorf("%s does not stop within 30 s of %s", name, with)
+				_ = cmd.Process.Kill()
+			}
+		}
+		_ = cmd.Wait()
+		s.start(name)
+	}, nil
+}
+
+// hitJob sends a signal to a trainer, or to its supervisor. What dies of it is noted in the ledger.
+func (s *storm) hitJob(part string, with syscall.Signal) (heal func(), err error) {
+	trainer, found := s.aTrainer()
+	if !found {
+		return nil, errNothingToHit
+	}
+	pid := trainer.PID
+	if part == "supervisor" {
+		pid, _ = parentOf(pid)
+	}
+	if with == syscall.SIGSTOP {
+		return func() { _ = syscall.Kill(pid, syscall.SIGCONT) }, syscall.Kill(pid, with)
+	}
+	began := float64(time.Now().UnixMicro()) / 1e6
+	if err := syscall.Kill(pid, with); err != nil {
+		return nil, errNothingToHit // it has just ended
+	}
+	for alive(trainer.PID) && s.ctx.Err() == nil {
+		s.pause(5 * time.Millisecond)
+	}
+	if !slices.ContainsFunc(readLedger(s.t, s.ledger), func(e chaos.Entry) bool {
+		return e.Event == chaos.Exit && e.Job == trainer.Job && e.Attempt == trainer.Attempt
+	}) {
+		trainer.Event, trainer.Seconds = chaos.Killed, began
+		s.note(trainer)
+	}
+	return nil, nil
+}
+
+// aTrainer draws one of the processes that train.
+func (s *storm) aTrainer() (chaos.Entry, bool) {
+	running := map[int]chaos.Entry{}
+	for _, e := range readLedger(s.t, s.ledger) {
+		switch e.Event {
+		case chaos.Start:
+			running[e.PID] = e
+		case chaos.Exit, chaos.Killed:
+			delete(running, e.PID)
+		}
+	}
+	living := s.trainers()
+	slices.Sort(living)
+	living = slices.DeleteFunc(living, func(pid int) bool { return running[pid].Job == "" })
+	if len(living) == 0 {
+		return chaos.Entry{}, false
+	}
+	return running[living[s.random.IntN(len(living))]], true
+}
+
+// short returns the rows of the short form: each part is killed, those that hold a lease or a connection are stopped.
+func short() []fault {
+	var rows []fault
+	for _, part := range parts() {
+		rows = append(rows, kill(second(0, 0.5), part))
+	}
+	for _, part := range []string{"bus", "planner", "executor", "nodeagent", "trainer"} {
+		rows = append(rows, strike("stop", syscall.SIGSTOP, second(1, 2), part))
+	}
+	services := append(serviceNames(), "bus")
+	return append(rows,
+		kill(second(0, 0.5), services...),
+		strike("term", syscall.SIGTERM, second(0, 0.5), services...),
+		kill(second(0, 0.5), "bus", "executor"), kill(second(0, 0.5), "supervisor", "nodeagent"),
+	)
+}
+
+// long returns the rows of a round of the long form.
+func long() []fault {
+	rows := short()
+	for _, part := range serviceNames() {
+		rows = append(rows, strike("stop", syscall.SIGSTOP, second(5, 12), part), strike("term", syscall.SIGTERM, second(0, 3), part))
+	}
+	return rows
+}
+
+// deck shuffles rows, and adds pairs of parts that are killed at once.
+func (s *storm) deck(rows []fault) []fault {
+	for range len(rows) / 8 {
+		all := parts()
+		s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		rows = append(rows, kill(second(0, 1), all[0], all[1]))
+	}
+	s.random.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	return rows
+}

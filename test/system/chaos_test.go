@@ -1,0 +1,386 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/chaos"
+)
+
+// replicated returns the services of which a storm runs two processes.
+func replicated() []string { return []string{"admission", "profiler", "planner", "energy"} }
+
+// storm is a cluster of separate processes under a load of jobs, into which faults are injected one after the other.
+type storm struct {
+	*cluster
+	seed   uint64
+	random *rand.Rand
+	// ended counts the parts that ended by themselves.
+	ended   int
+	back    map[string][]time.Duration
+	undone  map[string]string
+	mu      sync.Mutex
+	printer io.Writer
+	js      jetstream.JetStream
+}
+
+// newStorm starts a bus and every service, four of them twice. Its ledger is not in the data folder: what harms that
+// folder leaves the evidence alone.
+func newStorm(t *testing.T, seed uint64, d time.Duration) *storm {
+	t.Helper()
+	s := &storm{
+		cluster: newClusterFor(t, d), seed: seed, random: rand.New(rand.NewPCG(seed, 0)), back: map[string][]time.Duration{}, undone: map[string]string{}, printer: io.Discard,
+	}
+	if os.Getenv("CHAOS") != "" {
+		s.printer = os.Stdout
+	}
+	s.ledger = filepath.Join(t.TempDir(), "ledger.jsonl")
+	s.http = map[string]int{}
+	s.flags = []string{"--cpu-slots", "4"}
+	return s
+}
+
+// startAll starts the parts and waits until they are ready.
+func (s *storm) startAll(buses ...string) {
+	for _, name := range buses {
+		s.start(name)
+	}
+	s.connect()
+	for _, service := range serviceNames() {
+		names := []string{service}
+		if slices.Contains(replicated(), service) {
+			names = []string{service + "@a", service + "@b"}
+		}
+		for _, name := range names {
+			s.http[name] = bustest.FreePort(s.t)
+			s.start(name)
+		}
+	}
+	s.ready("the start")
+}
+
+func (s *storm) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.t.Log(text)
+	fmt.Fprintln(s.printer, text)
+}
+
+func (s *storm) note(e chaos.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := chaos.Append(s.ledger, e); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// pause waits.
+func (s *storm) pause(d time.Duration) {
+	select {
+	case <-s.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// between draws a time.
+func (s *storm) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(s.random.Int64N(int64(high-low)+1))
+}
+
+// unready asks every part whether it is ready.
+func (s *storm) unready() map[string]string {
+	faults := map[string]string{}
+	client := http.Client{Timeout: 2 * time.Second}
+	for name, port := range s.http {
+		r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(port) + "/readyz") //nolint:noctx // it has a timeout
+		if err != nil {
+			faults[name] = err.Error()
+			continue
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			faults[name] = strings.TrimSpace(string(body))
+		}
+	}
+	return faults
+}
+
+// ready waits for a minute until all parts are ready, and notes how long that took.
+func (s *storm) ready(after string) {
+	began := time.Now()
+	faults := s.unready()
+	for ; len(faults) > 0 && time.Since(began) < time.Minute && s.ctx.Err() == nil; faults = s.unready() {
+		s.restartEnded()
+		s.pause(50 * time.Millisecond)
+	}
+	if len(faults) > 0 {
+		s.say("a minute after %s: not ready: %v", after, faults)
+	}
+	s.back[after] = append(s.back[after], time.Since(began))
+}
+
+// restartEnded does what a service manager does: a part that has ended by itself is started again.
+func (s *storm) restartEnded() {
+	for name, cmd := range s.procs {
+		if _, state := parentOf(cmd.Process.Pid); state == "Z" {
+			s.ended++
+			_ = cmd.Wait()
+			s.say("%s ended by itself: %s", name, cmd.ProcessState)
+			s.start(name)
+		}
+	}
+}
+
+// submitter publishes jobs until ctx ends, and then those that the bus did not acknowledge.
+func (s *storm) submitter(ctx context.Context, random *rand.Rand, interval time.Duration) {
+	kinds := s.kinds()
+	var waiting []event.Fact
+	for n := 0; s.ctx.Err() == nil && (ctx.Err() == nil || len(waiting) > 0); n++ {
+		if ctx.Err() == nil {
+			k := kinds[n%len(kinds)]
+			id := train.JobID(fmt.Sprintf("%s-%d", k.name, n))
+			spec := k.spec
+			spec.Name, spec.WorkDir, spec.Env = string(id), s.dir, map[string]string{"TRAIN_LEDGER": s.ledger}
+			s.note(chaos.Entry{Event: chaos.Submitted, Job: string(id), Epochs: spec.MaxEpochs, Ends: k.ends})
+			waiting = append(waiting, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
+			if late := n - 3; late >= 0 && kinds[late%len(kinds)].name == "cancelled" { // it runs by now, or waits
+				waiting = append(waiting, event.OnceFact(train.JobID(fmt.Sprintf("cancelled-%d", late)), event.FactCancelRequested, "cancel/0", event.CancelRequested{By: "chaos"}))
+			}
+		}
+		waiting = slices.DeleteFunc(waiting, s.stored)
+		s.pause(interval/2 + time.Duration(random.Int64N(int64(interval))))
+	}
+}
+
+// stored publishes a fact once, and reports whether the bus says that it has it.
+func (s *storm) stored(f event.Fact) bool {
+	sequence, err := s.bus.PublishAfter(s.ctx, f, 0)
+	if errors.Is(err, bus.ErrConflict) { // an earlier try was stored, but its answer was lost
+		var m bus.Message
+		m, err = s.bus.Last(s.ctx, event.StreamJobs, f.Subject)
+		sequence = m.Sequence
+	}
+	if err == nil && f.Subject.Fact == event.FactSubmitted {
+		s.note(chaos.Entry{Event: chaos.Acked, Job: f.Subject.ID, Sequence: sequence})
+	}
+	return err == nil
+}
+
+// kind is a kind of job, with the states in which it may end.
+type kind struct {
+	name string
+	spec train.Spec
+	ends []train.State
+}
+
+// kinds returns trainers that are short, fail, are long, grow to two devices, and compute for real.
+func (s *storm) kinds() []kind {
+	trainer := filepath.Join(binaries, "gotrainer")
+	shell := func(code int) []string {
+		return []string{"sh", "-c", fmt.Sprintf(`say() {
+printf '{"event":"%%s","job":"%%s","attempt":%%d,"pid":%%d,"devices":"%%s","unix_seconds":%%s}\n' $1 $SWITCHYARD_JOB $SWITCHYARD_ATTEMPT $$ $SWITCHYARD_DEVICES $(date +%%s.%%N) >>"$TRAIN_LEDGER"
+}
+trap 'say exit; exit 143' TERM; say start; sleep 0.2 & wait; say exit; exit %d`, code)}
+	}
+	paced := func(epochs, devices int) train.Spec {
+		return train.Spec{Command: []string{trainer, "-hidden", "8", "-slow-by", "1ms"}, BatchSize: 32, TrainingSetSize: 6000, MaxEpochs: epochs, MaxDevices: devices}
+	}
+	succeeded := []train.State{train.StateSucceeded}
+	return []kind{
+		{"long", paced(30, 1), succeeded},
+		{"short", train.Spec{Command: shell(0)}, succeeded},
+		{"wide", paced(12, 2), succeeded},
+		{"failing", train.Spec{Command: shell(3)}, []train.State{train.StateFailed}},
+		{"real", train.Spec{Command: []string{trainer, "-hidden", "48"}, BatchSize: 64, TrainingSetSize: 4000, MaxEpochs: 6, MaxDevices: 1}, succeeded},
+		{"cancelled", paced(10, 1), []train.State{train.StateCancelled, train.StateSucceeded}},
+	}
+}
+
+// leader returns the replica that holds a service's lease, or any live one if the bus does not say.
+func (s *storm) leader(service string) string {
+	if !slices.Contains(replicated(), service) {
+		return service
+	}
+	name := service + []string{"@a", "@b"}[s.random.IntN(2)]
+	kv, err := bus.OpenKV(s.ctx, s.bus, contract.Leases)
+	if err != nil {
+		return name
+	}
+	if e, err := kv.Get(s.ctx, service); err == nil {
+		_, dir, _ := strings.Cut(e.Value.Holder, ":")
+		if held := service + "@" + filepath.Base(dir); s.procs[held] != nil {
+			return held
+		}
+	}
+	return name
+}
+
+// inject injects a fault, heals it after a while, and waits until all parts are ready again.
+func (s *storm) inject(f fault) {
+	if f.cannot != nil {
+		if why := f.cannot(s); why != "" {
+			s.undone[f.name] = why
+			return
+		}
+	}
+	s.restartEnded()
+	hold := s.between(f.hold[0], f.hold[1])
+	s.note(chaos.Entry{Event: chaos.Fault, Text: f.name})
+	heal, err := f.inject(s)
+	if err != nil {
+		s.undone[f.name] = err.Error()
+		s.say("%s: not done: %v", f.name, err)
+	}
+	s.pause(hold)
+	if heal != nil {
+		heal()
+	}
+	s.note(chaos.Entry{Event: chaos.Healed, Text: f.name})
+	if err == nil {
+		s.ready(f.name)
+		s.say("%-28s held %5.1fs, ready again after %.1fs", f.name, hold.Seconds(), s.back[f.name][len(s.back[f.name])-1].Seconds())
+	}
+}
+
+// settle waits until nothing is left to do, and judges. A run that does not settle is judged after its patience.
+func (s *storm) settle(patience time.Duration) []chaos.Violation {
+	began := time.Now()
+	for {
+		s.restartEnded()
+		found := chaos.Judge(readLedger(s.t, s.ledger), s.world())
+		if len(found) == 0 || time.Since(began) > patience || s.ctx.Err() != nil {
+			s.say("settled after %.0f s", time.Since(began).Seconds())
+			return found
+		}
+		s.pause(time.Second)
+	}
+}
+
+// report prints the faults, the jobs and the verdict.
+func (s *storm) report(found []chaos.Violation) {
+	var faults, jobs, attempts, killed int
+	for _, e := range readLedger(s.t, s.ledger) {
+		switch e.Event {
+		case chaos.Fault:
+			faults++
+		case chaos.Submitted:
+			jobs++
+		case chaos.Start:
+			attempts++
+		case chaos.Killed:
+			killed++
+		}
+	}
+	s.say("\nseed %d: %d faults, %d jobs, %d attempts, %d of them killed, %d parts ended by themselves", s.seed, faults, jobs, attempts, killed, s.ended)
+	names := make([]string, 0, len(s.back))
+	for name := range s.back {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	s.say("%-28s %5s %12s %9s", "fault", "times", "ready p50 s", "max s")
+	for _, name := range names {
+		d := slices.Sorted(slices.Values(s.back[name]))
+		s.say("%-28s %5d %12.1f %9.1f", name, len(d), d[len(d)/2].Seconds(), d[len(d)-1].Seconds())
+	}
+	for name, why := range s.undone {
+		s.say("%-28s NOT DONE: %s", name, why)
+	}
+	verdict := chaos.Verdict(found)
+	s.say("%s", verdict)
+	if len(found) > 0 {
+		s.t.Errorf("seed %d:\n%s", s.seed, verdict)
+	}
+}
+
+// storms injects faults while jobs come in, and judges what is left.
+func (s *storm) storms(interval, calm time.Duration, faults func(yield func(fault) bool)) {
+	random := rand.New(rand.NewPCG(s.seed, 1))
+	load, enough := context.WithCancel(s.ctx)
+	var submitting conc.WaitGroup
+	submitting.Go(func() { s.submitter(load, random, interval) })
+	for f := range faults {
+		if s.ctx.Err() != nil {
+			break
+		}
+		s.inject(f)
+		s.pause(s.between(0, calm))
+	}
+	enough()
+	submitting.Wait()
+	s.report(s.settle(90 * time.Second))
+}
+
+// TestChaosInShort kills and stops every part once, singly and in pairs.
+func TestChaosInShort(t *testing.T) {
+	t.Parallel()
+	s := newStorm(t, 1, 8*time.Minute)
+	s.startAll("bus")
+	s.storms(1200*time.Millisecond, 300*time.Millisecond, func(yield func(fault) bool) {
+		for _, f := range s.deck(short()) {
+			if !yield(f) {
+				return
+			}
+		}
+	})
+}
+
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
+	if err != nil {
+		n = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	return n
+}
+
+// TestChaos injects every fault that this machine can have for CHAOS minutes.
+func TestChaos(t *testing.T) {
+	minutes, err := strconv.ParseFloat(os.Getenv("CHAOS"), 64)
+	if err != nil {
+		t.Skip("CHAOS has no number of minutes: `make chaos`")
+	}
+	length := time.Duration(minutes * float64(time.Minute))
+	until := func(s *storm) func(yield func(fault) bool) {
+		return func(yield func(fault) bool) {
+			for end := time.Now().Add(length); ; {
+				for _, f := range s.deck(long()) {
+					if time.Now().After(end) || !yield(f) {
+						return
+					}
+				}
+			}
+		}
+	}
+	t.Run("one bus", func(t *testing.T) {
+		s := newStorm(t, seed(t), length+15*time.Minute)
+		s.startAll("bus")
+		s.storms(1500*time.Millisecond, 2*time.Second, until(s))
+	})
+}
+
+// alive reports whether a process lives.
+func alive(pid int) bool {
+	_, state := parentOf(pid)
+	return state != "" && state != "Z" && syscall.Kill(pid, 0) == nil
+}
