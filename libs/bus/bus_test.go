@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,10 @@ func TestStoredIsReadToItsEnd(t *testing.T) {
 	// The newest message of the stream is on another subject.
 	if keys := read(time.Time{}, event.JobSubject("j", event.FactSucceeded).String()); len(keys) != 150 || keys[149] != "job/j/key/298" {
 		t.Errorf("read %d messages of one subject", len(keys))
+	}
+	var newest []string
+	if err := b.Newest(ctx, event.StreamJobs, []string{"yard.job.*.*.v1"}, func(m bus.Message) { newest = append(newest, m.Key) }); err != nil || !slices.Equal(newest, []string{"job/j/key/298", "job/j/key/299"}) {
+		t.Errorf("the newest message of each subject: %v, %v", newest, err)
 	}
 	at, err := b.At(ctx, event.StreamJobs, 250)
 	if err != nil || at.Key != "job/j/key/249" {

@@ -352,6 +352,15 @@ func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, 
 	return b.storedWhile(ctx, stream, config, f)
 }
 
+// Newest calls f with the newest message of each subject of a stream that matches the filters, and returns.
+func (b *Bus) Newest(ctx context.Context, stream string, filters []string, f func(Message)) error {
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
+	return b.storedWhile(ctx, stream, config, func(m Message) bool {
+		f(m)
+		return true
+	})
+}
+
 func (b *Bus) storedWhile(ctx context.Context, stream string, config jetstream.OrderedConsumerConfig, f func(Message) bool) error {
 	messages, err := b.read(ctx, stream, config)
 	if err != nil {

@@ -45,7 +45,7 @@ func (k *known) put(source index.Source, key string, revision uint64, value []by
 	if err != nil {
 		k.log.Error("a record is left out", "error", err)
 	}
-	if changed {
+	if changed && source.Bucket() != string(index.Power) { // which changes every second on every node
 		k.note(source, key)
 	}
 }

@@ -45,7 +45,7 @@ func (s server) handler() http.Handler {
 		api.RouteRecords: s.records,
 		api.RouteLog:     executor[train.LogRequest, train.LogChunk](s, train.LogSubject, logQuestion),
 		api.RouteFiles:   executor[train.FileRequest, train.FileAnswer](s, train.FileSubject, fileQuestion),
-		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Nodes, q), nil }),
+		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.Nodes(x, q, s.now()), nil }),
 		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
 		api.RouteModels:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
 	}

@@ -5,7 +5,6 @@ package web
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -70,8 +68,8 @@ func (s *Service) serve(p run.Process, answers http.Handler) func(context.Contex
 
 // watch puts a bucket into the index until ctx ends. It calls complete when all of it is there.
 func watch(ctx context.Context, b *bus.Bus, known *known, name string, sources []index.Source, complete func()) error {
-	if name == string(index.Plan) {
-		return watchPlans(ctx, b, known, sources[0], complete)
+	if sources[0].Stream() != "" {
+		return watchMessages(ctx, b, known, sources[0], complete)
 	}
 	bucket, err := bus.OpenKV(ctx, b, contract.Bucket[json.RawMessage](name))
 	if err != nil {
@@ -89,21 +87,18 @@ func watch(ctx context.Context, b *bus.Bus, known *known, name string, sources [
 	})
 }
 
-// watchPlans puts the newest plan into the index, and each one that follows.
-func watchPlans(ctx context.Context, b *bus.Bus, known *known, source index.Source, complete func()) error {
-	subject := event.PlanSubject()
-	put := func(m bus.Message) { known.put(source, index.PlanKey, m.Sequence, m.Data) }
-	var next uint64
+// watchMessages puts the newest message of each subject into the index, and each one that follows.
+func watchMessages(ctx context.Context, b *bus.Bus, known *known, source index.Source, complete func()) error {
+	filters, next := []string{source.Pattern()}, uint64(1)
+	put := func(m bus.Message) {
+		known.put(source, m.Parsed.ID, m.Sequence, m.Data)
+		next = max(next, m.Sequence+1)
+	}
 	for range tick.Every(ctx, time.Second) {
-		last, err := b.Last(ctx, event.StreamPlans, subject)
-		if err == nil {
-			put(last)
-		}
-		if err == nil || errors.Is(err, bus.ErrNotFound) {
-			next = last.Sequence + 1
+		if b.Newest(ctx, source.Stream(), filters, put) == nil {
 			break
 		}
 	}
 	complete()
-	return b.Follow(ctx, event.StreamPlans, []string{subject.String()}, next, put)
+	return b.Follow(ctx, source.Stream(), filters, next, put)
 }

@@ -81,7 +81,7 @@ func Routes() []Route {
 			Name: RouteFiles, Method: "GET", Path: Prefix + "/nodes/{id}/files", Doc: "The files of a job that has run on the node, or a piece of one of them.", Answer: train.FileAnswer{},
 			Query: []Parameter{jobParameter(), {Name: "path", Doc: "The file, as the list names it; without it the answer is the list."}, {Name: "offset", Doc: "The bytes before the piece."}},
 		},
-		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices.", Query: page, Answer: view.Records[train.Node]{}},
+		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices, what keeps jobs off them, the jobs on them and their power.", Query: page, Answer: view.Records[view.Node]{}},
 		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
 		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
 		{

@@ -1,5 +1,5 @@
-// Package index is what the door for people knows: the newest job, node, model and attempt records and the newest plan,
-// as a fold of what was read of the bus. It decides nothing; package view says what of it a person sees.
+// Package index is what the door for people knows: the newest records of jobs, nodes, models and attempts, the newest
+// plan and the newest power of each node, as a fold of what was read of the bus. It decides nothing; package view says what of it a person sees.
 package index
 
 import (
@@ -10,11 +10,16 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Plan is not a bucket: it holds the newest message of the planner under PlanKey, with its sequence as the revision.
-const Plan contract.Bucket[train.Plan] = "plan"
+// These are not buckets. They hold the newest message of each subject under the id in the subject, with its sequence as
+// the revision: the plan under PlanKey, and what was last measured on each node.
+const (
+	Plan  contract.Bucket[train.Plan]     = "plan"
+	Power contract.Bucket[event.Measured] = "power"
+)
 
 // PlanKey is the one key of Plan.
 const PlanKey = "main"
@@ -31,6 +36,10 @@ type Index struct {
 	Met      *Table[curve.InterferenceRecord]
 	Tunings  *Table[train.Tuning]
 	Plans    *Table[train.Plan]
+	// Conditions and Eligibility are what keeps jobs off nodes.
+	Conditions  *Table[train.NodeCondition]
+	Eligibility *Table[train.Eligibility]
+	Power       *Table[event.Measured]
 	// Experiments says which there are, and which jobs are their trials.
 	Experiments *Table[contract.Trials]
 }
@@ -39,15 +48,20 @@ type Index struct {
 func New() *Index {
 	return &Index{
 		Jobs: newTable(contract.Jobs, ""), Nodes: newTable(contract.Nodes, ""), Models: newTable(contract.Models, ""), Attempts: newTable(contract.Attempts, ""),
-		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""), Plans: newTable(Plan, ""),
+		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""),
+		Conditions: newTable(contract.Conditions, ""), Eligibility: newTable(contract.Eligibility, ""),
+		Plans:       newest(Plan, event.StreamPlans, event.PlanSubject()),
+		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}),
 		Experiments: newTable(contract.Bucket[contract.Trials](contract.Experiments), ""),
 	}
 }
 
 // Source is a part of a bucket that an index is made of.
 type Source interface {
-	// Bucket names the bucket, Pattern the keys.
+	// Bucket names the bucket, Pattern the keys. If the part is made of messages, Stream is where they are, and Pattern
+	// is about their subjects.
 	Bucket() string
+	Stream() string
 	Pattern() string
 	// Put takes over one key: its newest value, or none if the key was deleted. It reports whether anything changed:
 	// an older revision, or the same again, changes nothing. A value that cannot be read counts as none.
@@ -59,7 +73,7 @@ type Source interface {
 
 // Sources are all parts.
 func (x *Index) Sources() []Source {
-	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments}
+	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments, x.Conditions, x.Eligibility, x.Power}
 }
 
 // Buckets returns the parts of each bucket.
@@ -81,9 +95,10 @@ func (x *Index) Plan() *train.Plan {
 
 // Table holds the records of one type.
 type Table[T any] struct {
-	bucket, prefix string
-	entries        map[string]entry[T]
-	round          int
+	bucket, prefix  string
+	stream, pattern string
+	entries         map[string]entry[T]
+	round           int
 }
 
 // entry is a record. value is nil once it is deleted: an older value that comes later must not bring it back.
@@ -94,14 +109,24 @@ type entry[T any] struct {
 }
 
 func newTable[T any](bucket contract.Bucket[T], prefix string) *Table[T] {
-	return &Table[T]{bucket: string(bucket), prefix: prefix, entries: map[string]entry[T]{}}
+	return &Table[T]{bucket: string(bucket), prefix: prefix, pattern: prefix + ">", entries: map[string]entry[T]{}}
+}
+
+// newest makes the table of the newest messages of subjects.
+func newest[T any](name contract.Bucket[T], stream string, subjects event.Subject) *Table[T] {
+	t := newTable(name, "")
+	t.stream, t.pattern = stream, subjects.String()
+	return t
 }
 
 // Bucket implements Source.
 func (t *Table[T]) Bucket() string { return t.bucket }
 
+// Stream implements Source.
+func (t *Table[T]) Stream() string { return t.stream }
+
 // Pattern implements Source.
-func (t *Table[T]) Pattern() string { return t.prefix + ">" }
+func (t *Table[T]) Pattern() string { return t.pattern }
 
 // Get returns the record of a key, or nil. It must not be changed.
 func (t *Table[T]) Get(key string) *T { return t.entries[t.prefix+key].value }

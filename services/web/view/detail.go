@@ -165,6 +165,12 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 	return d
 }
 
+// MayBeContinued reports whether another job can have begun from the checkpoints of a job: admission asks for one that
+// has saved something and has left its devices.
+func MayBeContinued(job train.Job) bool {
+	return job.Saved() && (job.Attempt > 1 || !job.State.Active())
+}
+
 // planOf returns the part of the plan about a job, or nil.
 func planOf(plan *train.Plan, job train.JobID) *Plan {
 	view := &Plan{Generation: plan.Generation, Policy: plan.Policy, DecidedAt: plan.DecidedAt, Predicted: plan.Predicted(job)}

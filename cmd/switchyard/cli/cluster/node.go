@@ -3,10 +3,8 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,11 +14,11 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func nodeCommand(a *console.Console) *cobra.Command {
@@ -81,7 +79,7 @@ Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner
 		Example: "  switchyard node " + o.verb + " n1\n  switchyard node " + o.verb + " n1 --device gpu:3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return o.give(ctx, a, b, nodes, f) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return o.give(ctx, a, y, nodes, f) })
 		},
 	}
 	cmd.Flags().StringSliceVar(&f.devices, "device", nil, "only this device of each node (repeatable)")
@@ -95,8 +93,8 @@ Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner
 }
 
 // give publishes the order for each node and waits until the planner follows it.
-func (o order) give(ctx context.Context, a *console.Console, b *bus.Bus, names []string, f orderFlags) error {
-	nodes, err := findNodes(ctx, b, names)
+func (o order) give(ctx context.Context, a *console.Console, y console.Yard, names []string, f orderFlags) error {
+	nodes, err := findNodes(ctx, y, names)
 	if err != nil {
 		return err
 	}
@@ -105,18 +103,14 @@ func (o order) give(ctx context.Context, a *console.Console, b *bus.Bus, names [
 		r.Devices = append(r.Devices, train.DeviceID(d))
 	}
 	for _, n := range nodes {
-		if err := knownDevices(n, r.Devices); err != nil {
+		if err := knownDevices(n.Node, r.Devices); err != nil {
 			return err
 		}
 	}
-	kv, err := console.OpenBucket(ctx, b, contract.Eligibility)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	waiting, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	for _, n := range nodes {
-		if err := o.giveOne(ctx, b, kv, n.ID, o.body(r, f.now)); err != nil {
+		if err := o.giveOne(waiting, y, n, o.body(r, f.now)); err != nil {
 			return err
 		}
 		if a.Output != "json" {
@@ -126,12 +120,12 @@ func (o order) give(ctx context.Context, a *console.Console, b *bus.Bus, names [
 	if a.Output != "json" {
 		return nil
 	}
-	rows, err := nodeRows(ctx, b, time.Now())
+	rows, err := nodeRows(ctx, y, time.Now())
 	if err != nil {
 		return err
 	}
 	return a.PrintJSON(slices.DeleteFunc(rows, func(row nodeRow) bool {
-		return !slices.ContainsFunc(nodes, func(n train.Node) bool { return n.ID == row.ID })
+		return !slices.ContainsFunc(nodes, func(n *view.Node) bool { return n.ID == row.ID })
 	}))
 }
 
@@ -142,60 +136,48 @@ func orderedWords(n train.NodeID, devices []train.DeviceID) string {
 	return fmt.Sprintf("%s of node %s", train.JoinDevices(devices), n)
 }
 
-func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibility], n train.NodeID, body any) error {
-	before, err := eligibility(ctx, kv, n)
-	if err != nil {
+func (o order) giveOne(ctx context.Context, y console.Yard, before *view.Node, body any) error {
+	if _, err := y.Publish(ctx, event.NodeRequestFact(before.ID, o.fact, time.Now().UTC(), body)); err != nil {
 		return err
 	}
-	if err := b.Publish(ctx, event.NodeRequestFact(n, o.fact, time.Now().UTC(), body)); err != nil {
-		return err
-	}
-	followed, stop := context.WithCancel(ctx)
-	defer stop()
-	done := false
-	err = kv.Watch(followed, func(e bus.Entry[train.Eligibility], _ bool) {
-		if e.Key == string(n) && e.Value.Sequence > before.Sequence {
-			done = true
-			stop()
+	for range tick.Every(ctx, followPause) {
+		nodes, err := y.Cluster(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
 		}
-	}, nil)
-	if done {
-		return nil
-	}
-	if err != nil {
-		return err
+		if slices.ContainsFunc(nodes, func(n *view.Node) bool { return n.ID == before.ID && n.OrdersSequence > before.OrdersSequence }) {
+			return nil
+		}
 	}
 	return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the planner running?",
-		"the planner has not followed the order about node %s in %s", n, orderTimeout)
+		"the planner has not followed the order about node %s in %s", before.ID, orderTimeout)
 }
 
-// eligibility reads the orders about a node; there may be none.
-func eligibility(ctx context.Context, kv *bus.KV[train.Eligibility], n train.NodeID) (train.Eligibility, error) {
-	e, err := kv.Get(ctx, string(n))
-	if errors.Is(err, bus.ErrNotFound) {
-		return train.Eligibility{}, nil
-	}
-	return e.Value, err
-}
+// followPause is the time between two looks at what the planner follows.
+const followPause = 100 * time.Millisecond
 
 // findNodes finds all nodes, each once, or fails.
-func findNodes(ctx context.Context, b *bus.Bus, names []string) ([]train.Node, error) {
-	known, err := console.MapBucket(ctx, b, contract.Nodes)
+func findNodes(ctx context.Context, y console.Yard, names []string) ([]*view.Node, error) {
+	nodes, err := y.Cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var found []train.Node
+	var known []string
+	for _, n := range nodes {
+		known = append(known, string(n.ID))
+	}
+	var found []*view.Node
 	for _, name := range names {
-		n, is := known[name]
-		if !is {
+		at := slices.Index(known, name)
+		if at < 0 {
 			fix := "`switchyard node list` shows the nodes"
-			if near := train.NearMiss(name, slices.Sorted(maps.Keys(known))); near != "" {
+			if near := train.NearMiss(name, known); near != "" {
 				fix = fmt.Sprintf("did you mean %s?", render.EscapeText(near))
 			}
 			return nil, exit.Errorf(exit.Failed, fix, "no node %q", name)
 		}
-		if !slices.ContainsFunc(found, func(f train.Node) bool { return f.ID == n.ID }) {
-			found = append(found, n)
+		if !slices.Contains(found, nodes[at]) {
+			found = append(found, nodes[at])
 		}
 	}
 	return found, nil
@@ -225,8 +207,8 @@ orders of operators, what Kubernetes says of the node, and what is set aside sin
 again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				rows, err := nodeRows(ctx, b, time.Now())
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				rows, err := nodeRows(ctx, y, time.Now())
 				if err != nil {
 					return err
 				}
@@ -285,45 +267,32 @@ func (k deviceKind) words(alone bool) string {
 }
 
 // nodeRows reads the nodes in the order of their ids.
-func nodeRows(ctx context.Context, b *bus.Bus, now time.Time) ([]nodeRow, error) {
-	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
-	if err != nil {
-		return nil, err
-	}
-	attempts, err := console.ListBucket(ctx, b, contract.Attempts)
-	if err != nil {
-		return nil, err
-	}
-	conditions, err := console.MapBucket(ctx, b, contract.Conditions)
-	if err != nil {
-		return nil, err
-	}
-	eligible, err := console.MapBucket(ctx, b, contract.Eligibility)
+func nodeRows(ctx context.Context, y console.Yard, now time.Time) ([]nodeRow, error) {
+	nodes, err := y.Cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
 	rows := make([]nodeRow, 0, len(nodes))
 	for _, n := range nodes {
-		rows = append(rows, newNodeRow(n, n.Exclusions(conditions[string(n.ID)], eligible[string(n.ID)], now), attempts, now))
+		rows = append(rows, newNodeRow(n, now))
 	}
-	slices.SortFunc(rows, func(x, y nodeRow) int { return cmp.Compare(x.ID, y.ID) })
 	return rows, nil
 }
 
-func newNodeRow(n train.Node, exclusions []train.Exclusion, attempts []train.Attempt, now time.Time) nodeRow {
+func newNodeRow(n *view.Node, now time.Time) nodeRow {
 	seen := max(now.Sub(n.SeenAt), 0)
-	r := nodeRow{ID: n.ID, Devices: len(n.Devices), Kinds: kindsOf(n.Devices), Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: append([]train.Exclusion{}, exclusions...)}
+	r := nodeRow{
+		ID: n.ID, State: stateOf(n.Exclusions, seen >= train.NodeStale), Devices: len(n.Devices), Kinds: kindsOf(n.Devices),
+		Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: n.Exclusions,
+	}
 	used := map[train.DeviceID]bool{}
-	for _, attempt := range attempts {
-		if on := attempt.DevicesOn(n.ID); attempt.Live() && len(on) > 0 {
-			r.Jobs = append(r.Jobs, attempt.Job)
-			for _, d := range on {
-				used[d] = true
-			}
+	for _, j := range n.Jobs {
+		r.Jobs = append(r.Jobs, j.ID)
+		for _, d := range j.Devices {
+			used[d] = true
 		}
 	}
-	slices.Sort(r.Jobs)
-	r.Busy, r.State = len(used), stateOf(exclusions, seen >= train.NodeStale)
+	r.Busy = len(used)
 	return r
 }
 

@@ -5,16 +5,17 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // follow plays the planner: it enters each order about a whole node or one device.
@@ -97,7 +98,7 @@ func runAtNoon(t *testing.T, s *clitest.Terminal, args []string) (code int, out,
 	if args[1] != "list" {
 		return s.Run(args...)
 	}
-	rows, err := nodeRows(t.Context(), s.Bus, clitest.Noon)
+	rows, err := nodeRows(t.Context(), s.Yard(clitest.Noon), clitest.Noon)
 	if err == nil {
 		err = printNodes(s.Console, rows)
 	}
@@ -135,19 +136,28 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
+// impatient stops waiting at the first look.
+type impatient struct {
+	console.Yard
+	stop func()
+}
+
+// Cluster implements console.Yard.
+func (y impatient) Cluster(ctx context.Context) ([]*view.Node, error) {
+	y.stop()
+	return y.Yard.Cluster(context.WithoutCancel(ctx))
+}
+
 // TestAnOrderThatNobodyFollows: the request is stored, and the answer says what to look at.
 func TestAnOrderThatNobodyFollows(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
-	kv, err := bus.OpenKV(t.Context(), s.Bus, contract.Eligibility)
-	if err != nil {
-		t.Fatal(err)
+	ctx, stop := context.WithCancel(t.Context())
+	err := order{fact: event.FactDrainRequested}.giveOne(ctx, impatient{s.Yard(clitest.Noon), stop}, &view.Node{Node: train.Node{ID: "gpu1"}}, event.DrainRequested{})
+	if err == nil || !strings.Contains(err.Error(), "the planner has not followed the order about node gpu1") {
+		t.Errorf("an order that nobody follows: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	<-ctx.Done()
-	o := order{fact: event.FactDrainRequested}
-	if err := o.giveOne(ctx, s.Bus, kv, "gpu1", event.DrainRequested{}); err == nil {
-		t.Error("an order that nobody follows is taken for followed")
+	if _, found, err := console.LastIfThere[event.DrainRequested](t.Context(), s.Bus, event.StreamNodes, event.Subject{Entity: "node", ID: "gpu1", Fact: event.FactDrainRequested, Version: 1}); !found || err != nil {
+		t.Errorf("the order is stored: %v, %v", found, err)
 	}
 }

@@ -13,12 +13,10 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func topCommand(a *console.Console) *cobra.Command {
@@ -33,11 +31,11 @@ A figure with ~ is modelled, not measured.`,
 			if watch && (a.Output == "json" || !render.IsTerminal(a.Stdout)) {
 				return exit.Errorf(exit.Usage, "leave -w out to print once", "-w draws on a terminal")
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
 				if watch {
-					return topForever(ctx, a, b)
+					return topForever(ctx, a, y)
 				}
-				picture, err := takePicture(ctx, b, time.Now())
+				picture, err := takePicture(ctx, y, time.Now())
 				if err != nil {
 					return err
 				}
@@ -50,10 +48,10 @@ A figure with ~ is modelled, not measured.`,
 }
 
 // topForever draws the cluster every second until ctx ends.
-func topForever(ctx context.Context, a *console.Console, b *bus.Bus) error {
+func topForever(ctx context.Context, a *console.Console, y console.Yard) error {
 	const clear = "\x1b[H\x1b[2J"
 	for {
-		picture, err := takePicture(ctx, b, time.Now())
+		picture, err := takePicture(ctx, y, time.Now())
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // an interrupt is the usual end
 		}
@@ -106,111 +104,37 @@ type topJob struct {
 }
 
 // takePicture reads the nodes, and the jobs on each device.
-func takePicture(ctx context.Context, b *bus.Bus, now time.Time) ([]topNode, error) {
-	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+func takePicture(ctx context.Context, y console.Yard, now time.Time) ([]topNode, error) {
+	nodes, err := y.Cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	attempts, err := console.ListBucket(ctx, b, contract.Attempts)
-	if err != nil {
-		return nil, err
-	}
-	jobs, err := console.ListBucket(ctx, b, contract.Jobs)
-	if err != nil {
-		return nil, err
-	}
-	accounts, err := console.JobAccounts(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	plan, err := console.LastPlan(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	held := holders(attempts, jobs, accounts, plan, now)
 	picture := make([]topNode, 0, len(nodes))
 	for _, n := range nodes {
-		subject := event.Subject{Entity: "energy", ID: string(n.ID), Fact: event.FactMeasured, Version: 1}
-		last, _, err := console.LastIfThere[event.Measured](ctx, b, event.StreamSamples, subject)
-		if err != nil {
-			return nil, err
-		}
-		picture = append(picture, newTopNode(n, last, held, now))
+		picture = append(picture, newTopNode(n, now))
 	}
-	slices.SortFunc(picture, func(x, y topNode) int { return strings.Compare(string(x.ID), string(y.ID)) })
 	return picture, nil
 }
 
-// devicePlace names a device in the cluster.
-type devicePlace struct {
-	node   train.NodeID
-	device train.DeviceID
-}
-
-// holders returns the jobs on each device.
-func holders(attempts []train.Attempt, jobs []train.Job, accounts map[train.JobID]train.Account, plan train.Plan, now time.Time) map[devicePlace][]topJob {
-	known := make(map[train.JobID]train.Job, len(jobs))
-	for _, j := range jobs {
-		known[j.ID] = j
-	}
-	held := map[devicePlace][]topJob{}
-	for _, attempt := range attempts {
-		if !attempt.Live() {
-			continue
-		}
-		j, account := known[attempt.Job], accounts[attempt.Job]
-		methods := []string{}
-		if len(account.Methods) > 0 {
-			methods = account.Methods
-		}
-		predicted := plan.Predicted(attempt.Job)
-		for _, part := range attempt.Places() {
-			for _, device := range part.Devices {
-				at := devicePlace{part.Node, device}
-				held[at] = append(held[at], topJob{
-					ID: attempt.Job, State: j.State, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs, MeanPower: account.MeanPower, Methods: methods,
-					Predicted: predicted, eta: render.ETA(predicted, now),
-				})
-			}
-		}
-	}
-	for _, list := range held {
-		slices.SortFunc(list, func(x, y topJob) int { return strings.Compare(string(x.ID), string(y.ID)) })
-	}
-	return held
-}
-
-// powerStale is the age at which the last reading of a meter says nothing about the present.
-const powerStale = time.Minute
-
-func newTopNode(n train.Node, last event.Measured, held map[devicePlace][]topJob, now time.Time) topNode {
+func newTopNode(n *view.Node, now time.Time) topNode {
 	seen := now.Sub(n.SeenAt)
 	t := topNode{ID: n.ID, Cores: n.Cores, Memory: n.Memory, SeenSeconds: max(seen.Seconds(), 0), Alive: seen < train.NodeStale, Methods: []string{}, Devices: []topDevice{}}
-	seconds, perDevice := last.To.Sub(last.From).Seconds(), map[train.DeviceID]unit.Power{}
-	if seconds > 0 && now.Sub(last.To) < powerStale {
-		var total unit.Energy
-		for _, m := range last.Meters {
-			if m.Component == event.ComponentNode { // the others are part of it
-				continue
-			}
-			total += m.Energy
-			if m.Device != "" {
-				perDevice[m.Device] += unit.Watts(m.Energy.Joules() / seconds)
-			}
-			t.Methods = append(t.Methods, m.Method)
-		}
-		power := unit.Watts(total.Joules() / seconds)
-		t.Power = &power
-		slices.Sort(t.Methods)
-		t.Methods = slices.Compact(t.Methods)
+	perDevice := map[train.DeviceID]unit.Power{}
+	if n.Power != nil {
+		t.Power, t.Methods, perDevice = &n.Power.Node, n.Power.Methods, n.Power.Devices
 	}
 	for _, d := range n.Devices {
 		row := topDevice{ID: d.ID, Model: d.Model, Jobs: []topJob{}}
 		if power, metered := perDevice[d.ID]; metered {
 			row.Power = &power
 		}
-		if jobs := held[devicePlace{n.ID, d.ID}]; len(jobs) > 0 {
-			row.Jobs = jobs
+		for _, j := range n.Jobs {
+			if slices.Contains(j.Devices, d.ID) {
+				row.Jobs = append(row.Jobs, topJob{
+					ID: j.ID, State: j.State, EpochsDone: j.EpochsDone, MaxEpochs: j.MaxEpochs, MeanPower: j.MeanPower, Methods: j.Methods,
+					Predicted: j.Predicted, eta: render.ETA(j.Predicted, now),
+				})
+			}
 		}
 		t.Devices = append(t.Devices, row)
 	}

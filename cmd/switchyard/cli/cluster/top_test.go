@@ -7,6 +7,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -15,7 +16,7 @@ import (
 func TestTop(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
-	picture, err := takePicture(t.Context(), s.Bus, clitest.Noon)
+	picture, err := takePicture(t.Context(), s.Yard(clitest.Noon), clitest.Noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,20 +48,29 @@ func TestTopOfNothing(t *testing.T) {
 
 // Old meters are no present power, and attempts that have ended hold nothing.
 func TestTopTellsThePresent(t *testing.T) {
-	node := train.Node{ID: "a", SeenAt: clitest.Ago(time.Second), Devices: []train.Device{{ID: "cpu:0"}}}
-	measured := event.Measured{From: clitest.Ago(10 * time.Minute), To: clitest.Ago(9 * time.Minute), Meters: []event.Meter{{Component: "cpu", Method: "modelled", Energy: 600 * unit.Joule}}}
-	held := holders([]train.Attempt{
-		{Job: "gone", Node: "a", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseExited},
-		{Job: "elsewhere", Node: "b", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseRunning},
-		{Job: "two", Node: "a", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed},
-		{Job: "one", Node: "a", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseRunning},
-	}, nil, nil, train.Plan{}, clitest.Noon)
-	n := newTopNode(node, measured, held, clitest.Noon)
-	if n.Power != nil || !n.Alive || len(n.Devices[0].Jobs) != 2 || n.Devices[0].Jobs[0].ID != "one" {
+	s := clitest.New(t)
+	put := func(job train.JobID, node train.NodeID, phase train.Phase) {
+		clitest.Put(t, s.Bus, contract.Attempts, string(job), train.Attempt{Job: job, Node: node, Devices: []train.DeviceID{"cpu:0"}, Phase: phase, Number: 1})
+	}
+	clitest.Put(t, s.Bus, contract.Nodes, "a", train.Node{ID: "a", SeenAt: clitest.Ago(time.Second), Devices: []train.Device{{ID: "cpu:0"}}})
+	put("gone", "a", train.PhaseExited)
+	put("elsewhere", "b", train.PhaseRunning)
+	put("two", "a", train.PhaseClaimed)
+	put("one", "a", train.PhaseRunning)
+	measure := func(number string, from, to time.Duration) topNode {
+		clitest.Publish(t, s.Bus, event.Fact{Subject: event.Subject{Entity: "energy", ID: "a", Fact: event.FactMeasured, Version: 1}, Key: "node/a/boot/" + number, Body: event.Measured{
+			Node: "a", From: clitest.Ago(from), To: clitest.Ago(to), Meters: []event.Meter{{Component: "cpu", Method: "modelled", Energy: 600 * unit.Joule}},
+		}})
+		picture, err := takePicture(t.Context(), s.Yard(clitest.Noon), clitest.Noon)
+		if err != nil || len(picture) != 1 {
+			t.Fatalf("%+v, %v", picture, err)
+		}
+		return picture[0]
+	}
+	if n := measure("1", 10*time.Minute, 9*time.Minute); n.Power != nil || !n.Alive || len(n.Devices[0].Jobs) != 2 || n.Devices[0].Jobs[0].ID != "one" {
 		t.Errorf("%+v", n)
 	}
-	measured.From, measured.To = clitest.Ago(4*time.Second), clitest.Ago(2*time.Second)
-	if n = newTopNode(node, measured, held, clitest.Noon); n.Power == nil || !strings.Contains(n.line(), "~300.0 W") {
+	if n := measure("2", 4*time.Second, 2*time.Second); n.Power == nil || !strings.Contains(n.line(), "~300.0 W") {
 		t.Errorf("%+v %q", n, n.line())
 	}
 }

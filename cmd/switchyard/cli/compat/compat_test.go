@@ -123,7 +123,7 @@ func TestRunScheduler(t *testing.T) {
 func TestSchedulerState(t *testing.T) {
 	s := clitest.New(t, Command)
 	s.Fill(t)
-	if err := compatState(t.Context(), s.Console, s.Bus, stateOptions{allUsers: true, newest: 4}, clitest.Noon); err != nil {
+	if err := compatState(t.Context(), s.Console, s.Yard(clitest.Noon), stateOptions{allUsers: true, newest: 4}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, stderr := s.Printed()
@@ -131,7 +131,7 @@ func TestSchedulerState(t *testing.T) {
 	if !strings.Contains(stderr, "1 older job not shown (--nlast 5 shows all)") {
 		t.Errorf("%q", stderr)
 	}
-	if err := compatState(t.Context(), s.Console, s.Bus, stateOptions{allUsers: true, newest: 20, extended: true}, clitest.Noon); err != nil {
+	if err := compatState(t.Context(), s.Console, s.Yard(clitest.Noon), stateOptions{allUsers: true, newest: 20, extended: true}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
 	out, _ = s.Printed()

@@ -13,9 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // stateOptions are the flags of scheduler-state.
@@ -35,7 +34,7 @@ func compatStateCommand(a *console.Console) *cobra.Command {
 			if o.newest < 1 {
 				return exit.Usagef("--nlast %d: want 1 or more", o.newest)
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return compatState(ctx, a, b, o, time.Now()) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return compatState(ctx, a, y, o, time.Now()) })
 		},
 	}
 	fs := cmd.Flags()
@@ -45,21 +44,24 @@ func compatStateCommand(a *console.Console) *cobra.Command {
 	return cmd
 }
 
-func compatState(ctx context.Context, a *console.Console, b *bus.Bus, o stateOptions, now time.Time) error {
-	known, err := console.ListBucket(ctx, b, contract.Jobs)
+func compatState(ctx context.Context, a *console.Console, y console.Yard, o stateOptions, now time.Time) error {
+	q := view.Query{Newest: o.newest}
+	if !o.allUsers {
+		q.User = console.CurrentUser()
+	}
+	page, err := y.Jobs(ctx, q)
 	if err != nil {
 		return err
 	}
-	options := jobs.PsOptions{AllUsers: o.allUsers, Newest: o.newest}
-	q, err := options.Query()
+	ids := make([]train.JobID, len(page.Jobs))
+	for i, j := range page.Jobs {
+		ids[i] = j.ID
+	}
+	shown, err := y.Records(ctx, ids)
 	if err != nil {
 		return err
 	}
-	all := make([]*train.Job, len(known))
-	for i := range known {
-		all[i] = &known[i]
-	}
-	shown, left := q.Choose(all)
+	left := page.Left
 	if left.Older > 0 {
 		fmt.Fprintf(a.Stderr, "%s not shown (--nlast %d shows all)\n", render.Plural(left.Older, "older job"), len(shown)+left.Older)
 	}

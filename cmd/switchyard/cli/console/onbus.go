@@ -13,7 +13,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/jobref"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -38,14 +37,30 @@ func (y onBus) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 }
 
 func (y onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, error) {
-	job, err := y.Find(ctx, ref, unknown)
+	x := index.New()
+	job, whole, err := findJob(ctx, y.bus, x, ref, unknown)
 	if err != nil {
 		return view.Detail{}, err
 	}
-	x, id := index.New(), string(job.ID)
+	id := string(job.ID)
+	if err := Load(ctx, y.bus, x.Plans, x.Tunings); err != nil {
+		return view.Detail{}, err
+	}
+	mine, beside := view.Neighbours(x.Plan(), job.ID)
+	switch {
+	case whole:
+	case view.MayBeContinued(job):
+		err = Load(ctx, y.bus, x.Jobs)
+	default:
+		for _, a := range beside {
+			err = errors.Join(err, LoadKeys(ctx, y.bus, x.Jobs, string(a.Job)))
+		}
+	}
+	if len(beside) > 0 {
+		err = errors.Join(err, Load(ctx, y.bus, x.Met), LoadKeys(ctx, y.bus, x.Nodes, string(mine.Node)))
+	}
 	err = errors.Join(
-		Load(ctx, y.bus, x.Plans, x.Jobs, x.Tunings, x.Nodes, x.Met),
-		LoadKeys(ctx, y.bus, x.Attempts, id), LoadKeys(ctx, y.bus, x.Reports, id+".*"), LoadKeys(ctx, y.bus, x.Models, id),
+		err, LoadKeys(ctx, y.bus, x.Attempts, id), LoadKeys(ctx, y.bus, x.Reports, id+".*"), LoadKeys(ctx, y.bus, x.Models, id),
 		LoadKeys(ctx, y.bus, x.Accounts, contract.AccountKey(job.ID)), LoadKeys(ctx, y.bus, x.Courses, contract.EnergyProgressKey(job.ID)),
 	)
 	if experiment, _, is := contract.SplitTrialJob(id); is {
@@ -90,11 +105,7 @@ func (y onBus) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var keys []string
-	for _, id := range ids {
-		keys = append(keys, string(id))
-	}
-	more := true
+	keys, more := words(ids), true
 	return kv.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
 		if !more || deleted || !slices.Contains(keys, e.Key) {
 			return
@@ -112,6 +123,39 @@ func filters(keys []string) []string {
 		return nil
 	}
 	return keys
+}
+
+func (y onBus) Records(ctx context.Context, ids []train.JobID) ([]*train.Job, error) {
+	x, keys := index.New(), words(ids)
+	if len(ids) == 0 {
+		return []*train.Job{}, nil
+	}
+	err := LoadKeys(ctx, y.bus, x.Jobs, filters(keys)...)
+	return view.Pick(x, keys).Jobs, err
+}
+
+func (y onBus) Cluster(ctx context.Context) ([]*view.Node, error) {
+	x := index.New()
+	if err := Load(ctx, y.bus, x.Nodes, x.Attempts, x.Conditions, x.Eligibility, x.Power, x.Plans); err != nil {
+		return nil, err
+	}
+	var running []string
+	for _, a := range x.Attempts.All() {
+		if a.Live() {
+			running = append(running, string(a.Job))
+		}
+	}
+	if len(running) > 0 {
+		accounts := make([]string, len(running))
+		for i, id := range running {
+			accounts[i] = contract.AccountKey(train.JobID(id))
+		}
+		err := errors.Join(LoadKeys(ctx, y.bus, x.Jobs, filters(running)...), LoadKeys(ctx, y.bus, x.Accounts, filters(accounts)...))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return view.Nodes(x, view.Query{}, y.now()).Items, nil
 }
 
 func (y onBus) Nodes(ctx context.Context) ([]*train.Node, error) {
@@ -152,12 +196,10 @@ const publishTimeout = 10 * time.Second
 // Load reads parts of an index. What cannot be decoded is left out, as the service web does.
 func Load(ctx context.Context, b *bus.Bus, sources ...index.Source) error {
 	for _, s := range sources {
-		if s.Bucket() == string(index.Plan) {
-			last, err := b.Last(ctx, event.StreamPlans, event.PlanSubject())
-			if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		if s.Stream() != "" {
+			if err := b.Newest(ctx, s.Stream(), []string{s.Pattern()}, func(m bus.Message) { _, _ = s.Put(m.Parsed.ID, m.Sequence, m.Data) }); err != nil {
 				return err
 			}
-			_, _ = s.Put(index.PlanKey, last.Sequence, last.Data)
 			continue
 		}
 		if err := LoadKeys(ctx, b, s, s.Pattern()); err != nil {
@@ -178,33 +220,37 @@ func LoadKeys(ctx context.Context, b *bus.Bus, s index.Source, patterns ...strin
 
 // FindJob is the Find of a bus.
 func FindJob(ctx context.Context, b *bus.Bus, ref string, unknown int) (train.Job, error) {
+	job, _, err := findJob(ctx, b, index.New(), ref, unknown)
+	return job, err
+}
+
+// findJob reads the record that an id names or, for other references, all jobs into x; whole says that it has done so.
+func findJob(ctx context.Context, b *bus.Bus, x *index.Index, ref string, unknown int) (job train.Job, whole bool, err error) {
 	id, notID := train.ParseJobID(ref)
 	if notID == nil {
-		job, found, err := GetIfThere(ctx, b, contract.Jobs, string(id))
-		if found || err != nil {
-			return job, err
+		if err := LoadKeys(ctx, b, x.Jobs, string(id)); err != nil {
+			return job, false, err
+		}
+		if found := x.Jobs.Get(string(id)); found != nil {
+			return *found, false, nil
 		}
 	}
-	jobs, err := ListBucket(ctx, b, contract.Jobs)
-	if err != nil {
-		return train.Job{}, err
+	if err := Load(ctx, b, x.Jobs); err != nil {
+		return job, false, err
 	}
-	job, found, err := jobref.Resolve(jobs, ref, CurrentUser())
-	if err != nil {
-		return train.Job{}, exit.Errorf(exit.Failed, "give more of the id", "%v", err)
+	found, err := view.Find(x, ref, CurrentUser())
+	if err == nil {
+		return *found, true, nil
 	}
-	if found {
-		return job, nil
+	missing, is := errors.AsType[*view.UnknownJobError](err)
+	if !is {
+		return job, true, exit.Errorf(exit.Failed, "give more of the id", "%v", err)
 	}
 	if notID == nil {
 		body, found, err := LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
 		if err == nil && found {
-			return view.Unread(id, body.Spec), nil
+			return view.Unread(id, body.Spec), true, nil
 		}
 	}
-	fix := "`switchyard ps -A` lists the jobs"
-	if near := jobref.NearMiss(jobs, ref); near != "" {
-		fix = fmt.Sprintf("did you mean %s?", render.EscapeText(near))
-	}
-	return train.Job{}, exit.Errorf(unknown, fix, "no job %q", ref)
+	return job, true, exit.Errorf(unknown, render.EscapeText(missing.Fix), "%v", missing)
 }

@@ -68,11 +68,7 @@ func (y onSocket) Standing(ctx context.Context, id train.JobID) (s view.Standing
 }
 
 func (y onSocket) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = string(id)
-	}
-	query := url.Values{"id": {strings.Join(words, ",")}}
+	query := url.Values{"id": {strings.Join(words(ids), ",")}}
 	for ctx.Err() == nil {
 		var held view.Held
 		position, err := y.ask(ctx, api.Prefix+"/records", query, exit.Failed, &held)
@@ -98,10 +94,28 @@ func (y onSocket) Follow(ctx context.Context, ids []train.JobID, f func(train.Jo
 // awayPause is the time between two questions to a service that is away.
 const awayPause = 200 * time.Millisecond
 
-func (y onSocket) Nodes(ctx context.Context) (nodes []*train.Node, err error) {
+func (y onSocket) Records(ctx context.Context, ids []train.JobID) ([]*train.Job, error) {
+	held := view.Held{Jobs: []*train.Job{}}
+	if len(ids) == 0 {
+		return held.Jobs, nil
+	}
+	_, err := y.ask(ctx, api.Prefix+"/records", url.Values{"id": {strings.Join(words(ids), ",")}}, exit.Failed, &held)
+	return held.Jobs, err
+}
+
+func (y onSocket) Nodes(ctx context.Context) ([]*train.Node, error) {
+	return nodesAs[train.Node](ctx, y)
+}
+
+func (y onSocket) Cluster(ctx context.Context) ([]*view.Node, error) {
+	return nodesAs[view.Node](ctx, y)
+}
+
+// nodesAs reads all pages of the nodes.
+func nodesAs[T any](ctx context.Context, y onSocket) (nodes []*T, err error) {
 	query := url.Values{}
 	for {
-		var page view.Records[train.Node]
+		var page view.Records[T]
 		if _, err := y.ask(ctx, api.Prefix+"/nodes", query, exit.Failed, &page); err != nil {
 			return nil, err
 		}
@@ -140,6 +154,14 @@ func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, er
 	var accepted api.Accepted
 	_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), http.Header{api.KeyHeader: {strings.TrimPrefix(fact.Key, pattern)}}, exit.Failed, &accepted)
 	return accepted.Repeat, err
+}
+
+func words(ids []train.JobID) []string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	return words
 }
 
 func nodePath(node train.NodeID) string { return api.Prefix + "/nodes/" + url.PathEscape(string(node)) }

@@ -99,23 +99,6 @@ func LastIfThere[T any](ctx context.Context, b *bus.Bus, stream string, subject 
 	return body, err == nil, err
 }
 
-// LastPlan returns the newest plan. It is empty before the first decision, and if the newest message on the subject
-// is no plan.
-func LastPlan(ctx context.Context, b *bus.Bus) (train.Plan, error) {
-	m, err := b.Last(ctx, event.StreamPlans, event.PlanSubject())
-	if errors.Is(err, bus.ErrNotFound) {
-		return train.Plan{}, nil
-	}
-	if err != nil {
-		return train.Plan{}, err
-	}
-	decided, unreadable := event.Decode[event.PlanDecided](m.Data)
-	if unreadable != nil {
-		decided = event.PlanDecided{} // the planner publishes its plan again as soon as it sees this
-	}
-	return decided.Plan, nil
-}
-
 // CurrentUser returns the user of this process, named as admission names users.
 func CurrentUser() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {

@@ -33,8 +33,12 @@ type Yard interface {
 	// Follow calls f with the records of jobs as they are, and whenever one has changed, until f returns false or ctx
 	// ends. It may call f again with a record that has not changed when the first plan knows its job.
 	Follow(ctx context.Context, ids []train.JobID, f func(train.Job) (more bool)) error
+	// Records returns the records of jobs by their whole ids, in that order, without those that are gone.
+	Records(ctx context.Context, ids []train.JobID) ([]*train.Job, error)
 	// Nodes returns the records of the nodes.
 	Nodes(ctx context.Context) ([]*train.Node, error)
+	// Cluster returns the nodes with what is on them, and what keeps jobs off them.
+	Cluster(ctx context.Context) ([]*view.Node, error)
 	// Log returns a piece of the output of a job. The error is bus.ErrAway if nobody answers for the node now.
 	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error)
 	// Files returns what the executor of a node says about the files of a job.

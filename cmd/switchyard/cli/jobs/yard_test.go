@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -78,7 +79,13 @@ func TestEitherYardKnowsTheSameOfAJob(t *testing.T) {
 	s := clitest.New(t)
 	s.Fill(t)
 	clitest.Publish(t, s.Bus, event.OnceFact("unread-1", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "unread", User: "eve"}}))
+	again := clitest.Vgg()
+	again.ID, again.Spec.Continue = "again-1", "vgg-0c"
+	clitest.PutJob(t, s.Bus, again)
 	onBus, onSocket := s.Yard(clitest.Noon), serveWeb(t, s)
+	if d, err := onBus.Job(t.Context(), "vgg-0c", exit.UnknownJob); err != nil || len(d.ContinuedBy) != 1 {
+		t.Errorf("continued by %v, %v", d.ContinuedBy, err)
+	}
 	for _, ref := range []string{"resnet-4f2a", "bert", "mni", "vgg-0c", "unread-1", "resnett", "nothing\x1b[31m", "a/b?c", "%2e"} {
 		var said []string
 		for _, y := range []console.Yard{onBus, onSocket} {
@@ -97,6 +104,37 @@ func TestEitherYardKnowsTheSameOfAJob(t *testing.T) {
 		if diff := cmp.Diff(said[0], said[1]); diff != "" {
 			t.Errorf("%q (-bus +service):\n%s", ref, diff)
 		}
+	}
+}
+
+// Either yard shows the same nodes, with what keeps jobs off them, the jobs there and their power.
+func TestEitherYardShowsTheSameCluster(t *testing.T) {
+	s := clitest.New(t)
+	s.Fill(t)
+	clitest.Put(t, s.Bus, contract.Conditions, "cpu1", train.NodeCondition{Cordoned: true})
+	clitest.Put(t, s.Bus, contract.Eligibility, "gpu1", train.Eligibility{Sequence: 7, Orders: map[train.DeviceID]train.NodeOrder{"gpu:3": {Drain: true, By: "ops", At: clitest.Noon}}})
+	var said []string
+	for _, y := range []console.Yard{s.Yard(clitest.Noon), serveWeb(t, s)} {
+		nodes, err := y.Cluster(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, err := y.Records(t.Context(), []train.JobID{"vgg-0c", "nobody", "resnet-4f2a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(nodes) != 2 || len(nodes[0].Exclusions) != 1 || len(nodes[1].Exclusions) != 1 || nodes[1].Power == nil || len(nodes[1].Jobs) != 1 || nodes[1].OrdersSequence != 7 ||
+			len(records) != 2 || records[0].ID != "vgg-0c" {
+			t.Errorf("%+v, %+v", nodes, records)
+		}
+		text, err := json.MarshalIndent([]any{nodes, records}, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, string(text))
+	}
+	if diff := cmp.Diff(said[0], said[1]); diff != "" {
+		t.Errorf("(-bus +service):\n%s", diff)
 	}
 }
 
