@@ -195,7 +195,7 @@ func queryParameters() []Parameter {
 	return append([]Parameter{
 		text("user", "Only jobs of this user.", func(q *view.Query) *string { return &q.User }),
 		{
-			Name: "state", Doc: "Only jobs in these states, joined by commas. An array whose jobs are left out is listed if one of them is in such a state.",
+			Name: "state", Doc: "Only jobs in these states, joined by commas. An array that has not ended is judged by its jobs: if they are left out of the list, one of them must be in such a state, else all that have not ended.",
 			get: func(q view.Query) string {
 				words := make([]string, len(q.States))
 				for i, s := range q.States {

@@ -23,7 +23,8 @@ type Query struct {
 	// User is whose jobs; empty: everybody's. A submission that admission could not read has no user and is listed
 	// for all.
 	User string
-	// States are the states of the jobs; none: all. With NoMembers an array is listed if any of its jobs is in one.
+	// States are the states of the jobs; none: all. An array that has not ended is judged by its jobs: with NoMembers one
+	// of them must be in such a state, else all that have not ended.
 	States []train.State
 	// Name is a pattern that the names of the jobs match, such as resnet*; empty: all.
 	Name string
@@ -214,33 +215,60 @@ func (q Query) relevant(x *index.Index, jobs []*train.Job) (kept []*train.Job, r
 	return kept, rejected, trials
 }
 
-// arrays returns the arrays that have a job in one of the query's states. It returns nil if the list has the jobs
-// themselves.
-func (q Query) arrays(jobs []*train.Job) map[train.JobID]bool {
-	if !q.NoMembers {
+// members counts the jobs of an array: all, those in the states of a query, and how many of these have not ended.
+type members struct{ all, in, live, liveIn int }
+
+// arrays counts the jobs of each array, if the states of the query matter.
+func (q Query) arrays(jobs []*train.Job) map[train.JobID]members {
+	if len(q.States) == 0 {
 		return nil
 	}
-	of := map[train.JobID]bool{}
+	of := map[train.JobID]members{}
 	for _, j := range jobs {
-		if array := j.Belongs(); array != "" && slices.Contains(q.States, j.State) {
-			of[array] = true
+		array := j.Belongs()
+		if array == "" {
+			continue
 		}
+		m, in := of[array], slices.Contains(q.States, j.State)
+		m.all++
+		if in {
+			m.in++
+		}
+		if !j.State.Terminal() {
+			m.live++
+			if in {
+				m.liveIn++
+			}
+		}
+		of[array] = m
 	}
 	return of
 }
 
-// Choose picks and orders the jobs of the list, on all its pages.
-func (q Query) Choose(jobs []*train.Job) ([]*train.Job, Left) { return q.choose(jobs, nil) }
+// inStates reports whether a job is in the states of the query. of are its jobs if it is an array. The record of an
+// array waits while its jobs run, so that its own state says nothing until it ends.
+func (q Query) inStates(j *train.Job, of members) bool {
+	own := len(q.States) == 0 || slices.Contains(q.States, j.State)
+	switch {
+	case of.all == 0:
+		return own
+	case j.State.Terminal():
+		return own || q.NoMembers && of.in > 0
+	case q.NoMembers:
+		return of.in > 0
+	}
+	return of.live > 0 && of.liveIn == of.live
+}
 
-// choose is Choose with arrays that are in the states of the query because of their jobs.
-func (q Query) choose(jobs []*train.Job, arrays map[train.JobID]bool) ([]*train.Job, Left) {
+// choose picks and orders the jobs of the list, on all its pages.
+func (q Query) choose(jobs []*train.Job, arrays map[train.JobID]members) ([]*train.Job, Left) {
 	var left Left
 	chosen := jobs[:0]
 	for _, j := range jobs {
 		switch {
 		case q.User != "" && j.Spec.User != q.User && j.Spec.User != "":
 			left.Others++
-		case len(q.States) > 0 && !slices.Contains(q.States, j.State) && !arrays[j.ID]:
+		case !q.inStates(j, arrays[j.ID]):
 			left.OtherStates++
 		case !q.like(&j.Spec):
 			left.Unlike++

@@ -29,37 +29,58 @@ func TestAQueryChoosesJobs(t *testing.T) {
 	}
 	jobs = append(jobs, &train.Job{ID: "bobs", State: train.StateRunning, Spec: train.Spec{User: "bob"}, SubmittedAt: ago(-time.Second)},
 		&train.Job{ID: "nobodys", State: train.StateSubmitted, SubmittedAt: ago(-2 * time.Second)})
-	ids := func(list []*train.Job) (ids []string) {
-		for _, j := range list {
+	choose := func(q view.Query, jobs []*train.Job) (ids []string, left view.Left) {
+		t.Helper()
+		x := index.New()
+		for _, j := range jobs {
+			put(t, x, *j)
+		}
+		page, err := view.Jobs(x, q, noon())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range page.Jobs {
 			ids = append(ids, string(j.ID))
 		}
-		return ids
+		return ids, page.Left
 	}
-	kept, left := view.Query{User: "ann", Finished: 20}.Choose(slices.Clone(jobs))
+	kept, left := choose(view.Query{User: "ann", Finished: 20}, jobs)
 	want := []string{"nobodys"}
 	for i := range 20 {
 		want = append(want, fmt.Sprintf("j%02d", i))
 	}
-	if diff := cmp.Diff(append(want, "j28", "j29"), ids(kept)); diff != "" || left.Older != 8 || left.Others != 1 {
+	if diff := cmp.Diff(append(want, "j28", "j29"), kept); diff != "" || left.Older != 8 || left.Others != 1 {
 		t.Errorf("%+v\n%s", left, diff)
 	}
-	kept, left = view.Query{Newest: 2}.Choose(slices.Clone(jobs))
-	if diff := cmp.Diff([]string{"nobodys", "bobs"}, ids(kept)); diff != "" || left.Older != 30 || left.Others != 0 {
+	kept, left = choose(view.Query{Newest: 2}, jobs)
+	if diff := cmp.Diff([]string{"nobodys", "bobs"}, kept); diff != "" || left.Older != 30 || left.Others != 0 {
 		t.Errorf("%+v\n%s", left, diff)
 	}
-	kept, left = view.Query{Name: "resnet*", Project: "thesis", Labels: map[string]string{"phase": "warmup"}}.Choose([]*train.Job{
+	kept, left = choose(view.Query{Name: "resnet*", Project: "thesis", Labels: map[string]string{"phase": "warmup"}}, []*train.Job{
 		{ID: "fits", Spec: train.Spec{Name: "resnet50", Project: "thesis", Labels: map[string]string{"phase": "warmup", "lr": "3"}}},
 		{ID: "name", Spec: train.Spec{Name: "bert", Project: "thesis", Labels: map[string]string{"phase": "warmup"}}},
 		{ID: "project", Spec: train.Spec{Name: "resnet", Labels: map[string]string{"phase": "warmup"}}},
 		{ID: "value", Spec: train.Spec{Name: "resnet", Project: "thesis", Labels: map[string]string{"phase": "full"}}},
 		{ID: "label", Spec: train.Spec{Name: "resnet", Project: "thesis"}},
 	})
-	if diff := cmp.Diff([]string{"fits"}, ids(kept)); diff != "" || left.Unlike != 4 {
+	if diff := cmp.Diff([]string{"fits"}, kept); diff != "" || left.Unlike != 4 {
 		t.Errorf("%+v\n%s", left, diff)
 	}
-	kept, left = view.Query{User: "bob", States: []train.State{train.StateRunning}}.Choose(slices.Clone(jobs))
-	if diff := cmp.Diff([]string{"bobs"}, ids(kept)); diff != "" || left.Others != 30 || left.OtherStates != 1 {
+	kept, left = choose(view.Query{User: "bob", States: []train.State{train.StateRunning}}, jobs)
+	if diff := cmp.Diff([]string{"bobs"}, kept); diff != "" || left.Others != 30 || left.OtherStates != 1 {
 		t.Errorf("%+v\n%s", left, diff)
+	}
+}
+
+// put writes the record of a job into an index.
+func put(t testing.TB, x *index.Index, j train.Job) {
+	t.Helper()
+	data, err := json.Marshal(j)
+	if err == nil {
+		_, err = x.Jobs.Put(string(j.ID), 1, data)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -73,13 +94,7 @@ func thousands(t testing.TB, n int) *index.Index {
 			ID: train.JobID(id), State: train.StateQueued, Reason: "WaitingForDevices", Message: "needs 1 device, none is free", SubmittedAt: ago(time.Duration(i/2) * time.Second),
 			Spec: train.Spec{Name: "train", User: fmt.Sprint("user", i%10), Command: []string{"python3", "train.py", "--lr", "0.1"}, BatchSize: 32, TrainingSetSize: 50000, MaxEpochs: 10},
 		}
-		data, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := x.Jobs.Put(id, uint64(i+1), data); err != nil {
-			t.Fatal(err)
-		}
+		put(t, x, j)
 	}
 	return x
 }
@@ -126,25 +141,60 @@ func BenchmarkJobs(b *testing.B) {
 	}
 }
 
+// array puts an array in a state, and its jobs in theirs, into an index.
+func array(t *testing.T, x *index.Index, own train.State, of ...train.State) {
+	t.Helper()
+	put(t, x, train.Job{ID: "a", State: own, SubmittedAt: noon(), Spec: train.Spec{Array: fmt.Sprintf("0-%d", len(of)-1)}})
+	for i, s := range of {
+		member := train.Spec{ArrayMember: &train.ArrayMember{Array: "a", Index: i}}
+		put(t, x, train.Job{ID: train.MemberID("a", i), State: s, RunSeconds: 2, SubmittedAt: noon(), Spec: member})
+	}
+}
+
+// An array whose jobs all run is not queued, although its own record waits for them.
+func TestAnArrayIsInTheStatesOfItsJobs(t *testing.T) {
+	const queued, running, failed, succeeded = train.StateQueued, train.StateRunning, train.StateFailed, train.StateSucceeded
+	for name, c := range map[string]struct {
+		own              train.State
+		of               []train.State
+		asked            train.State
+		folded, unfolded bool
+	}{
+		"all run, queued":           {queued, []train.State{running, running}, queued, false, false},
+		"all run, running":          {queued, []train.State{running, running}, running, true, true},
+		"one runs, queued":          {queued, []train.State{running, queued}, queued, true, false},
+		"one runs, running":         {queued, []train.State{running, queued}, running, true, false},
+		"the others have ended":     {queued, []train.State{running, failed}, running, true, true},
+		"one has failed":            {queued, []train.State{running, failed}, failed, true, false},
+		"ended, of a failed one":    {failed, []train.State{succeeded, failed}, failed, true, true},
+		"ended, of a succeeded one": {failed, []train.State{succeeded, failed}, succeeded, true, false},
+		"not yet unfolded":          {queued, nil, queued, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := index.New()
+			array(t, x, c.own, c.of...)
+			for _, folded := range []bool{true, false} {
+				page, err := view.Jobs(x, view.Query{NoMembers: folded, States: []train.State{c.asked}}, noon())
+				if err != nil {
+					t.Fatal(err)
+				}
+				listed, want := slices.ContainsFunc(page.Jobs, func(j view.Job) bool { return j.ID == "a" }), c.unfolded
+				if folded {
+					want = c.folded
+				}
+				if listed != want {
+					t.Errorf("jobs left out %v: the array is listed %v", folded, listed)
+				}
+			}
+		})
+	}
+}
+
 // An array is one line of a list that counts its jobs; a query unfolds it.
 func TestAnArrayIsOneLine(t *testing.T) {
 	x := index.New()
-	put := func(j train.Job) {
-		t.Helper()
-		j.SubmittedAt = noon()
-		data, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := x.Jobs.Put(string(j.ID), 1, data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(train.Job{ID: "a", State: train.StateQueued, Spec: train.Spec{Array: "0-2"}})
-	for i, s := range []train.State{train.StateSucceeded, train.StateRunning, train.StateQueued} {
-		put(train.Job{ID: train.MemberID("a", i), State: s, RunSeconds: 2, Spec: train.Spec{ArrayMember: &train.ArrayMember{Array: "a", Index: i}}})
-	}
-	put(train.Job{ID: "other", State: train.StateQueued})
+	array(t, x, train.StateQueued, train.StateSucceeded, train.StateRunning, train.StateQueued)
+	put(t, x, train.Job{ID: "other", State: train.StateQueued, SubmittedAt: noon()})
 	for _, c := range []struct {
 		q    view.Query
 		want []string
