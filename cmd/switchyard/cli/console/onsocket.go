@@ -20,7 +20,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
-	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -72,13 +71,10 @@ func (y onSocket) Follow(ctx context.Context, ids []train.JobID, f func(train.Jo
 	for ctx.Err() == nil {
 		var held view.Held
 		position, err := y.ask(ctx, api.Prefix+"/records", query, exit.Failed, &held)
-		switch {
-		case errors.Is(err, bus.ErrAway): // the service starts again, and then has everything
-			query.Del("since")
-			tick.Pause(ctx, awayPause)
-			continue
-		case ctx.Err() != nil:
-		case err != nil:
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the usual end
+		}
+		if err != nil {
 			return err
 		}
 		query.Set("since", position)
@@ -187,7 +183,7 @@ func (y onSocket) send(ctx context.Context, method, path string, body io.Reader,
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", away{exit.Errorf(exit.Unreachable, "is `switchyard up` running? Try again", "the service web went away: %v", err)}
+		return "", gone{exit.Errorf(exit.Unreachable, "is `switchyard up` running? Try again", "the service web went away: %v", err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= http.StatusBadRequest {
@@ -198,7 +194,7 @@ func (y onSocket) send(ctx context.Context, method, path string, body io.Reader,
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", away{fmt.Errorf("read the answer to %s: %w", path, err)}
+		return "", gone{fmt.Errorf("read the answer to %s: %w", path, err)}
 	}
 	return response.Header.Get(api.PositionHeader), nil
 }
@@ -229,3 +225,15 @@ func (away) Is(target error) bool { return target == bus.ErrAway }
 
 // Unwrap implements errors.Unwrap.
 func (a away) Unwrap() error { return a.error }
+
+// errGone reports that the service web does not answer.
+var errGone = errors.New("the service web is away")
+
+// gone makes an error an errGone, and a bus.ErrAway.
+type gone struct{ error }
+
+// Is implements errors.Is.
+func (gone) Is(target error) bool { return target == errGone || target == bus.ErrAway }
+
+// Unwrap implements errors.Unwrap.
+func (g gone) Unwrap() error { return g.error }

@@ -16,7 +16,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// Yard is an installation as commands see it. The service web answers from its index; if it is away, the bus is read.
+// Yard is an installation as commands see it. The service web answers from its index; if it is away, or goes away, the
+// bus is read.
 //
 // If a job is unknown, the error has the exit code unknown. A stored submission that admission has not read yet counts
 // as a job.
@@ -59,8 +60,21 @@ func (a *Console) WithYard(cmd *cobra.Command, f func(ctx context.Context, y Yar
 
 // Yard opens the installation. The caller calls done when it needs it no longer.
 func (a *Console) Yard(ctx context.Context) (y Yard, done func(), err error) {
-	if y, found := a.findWeb(ctx); found {
-		return y, y.client.CloseIdleConnections, nil
+	if web, found := a.findWeb(ctx); found {
+		e := &either{web: web, connect: a.onBus}
+		return e, e.close, nil
+	}
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return OnBus(b, time.Now), b.Close, nil
+}
+
+// onBus opens the bus if anything answers there.
+func (a *Console) onBus(ctx context.Context) (y Yard, done func(), err error) {
+	if !a.Answers(ctx) {
+		return nil, nil, errGone
 	}
 	b, err := a.Connect(ctx)
 	if err != nil {

@@ -32,23 +32,83 @@ import (
 // serveWeb runs the service web at Noon, and returns when it answers.
 func serveWeb(t *testing.T, s *clitest.Terminal) console.Yard {
 	t.Helper()
+	y, _ := serveWebIn(t, s, t.TempDir())
+	return y
+}
+
+// serveWebIn runs the service web with a data folder until stop is called.
+func serveWebIn(t *testing.T, s *clitest.Terminal, dir string) (y console.Yard, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	common := run.Common{NATS: s.Nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: t.TempDir(), Node: "n"}
+	common := run.Common{NATS: s.Nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: dir, Node: "n"}
 	var running conc.WaitGroup
 	running.Go(func() {
 		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, web.New(func() time.Time { return clitest.Noon })); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() { cancel(); running.Wait() })
-	y := console.OnSocket(filepath.Join(common.DataDir, api.SocketName))
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	y = console.OnSocket(filepath.Join(common.DataDir, api.SocketName))
 	for range tick.Every(ctx, 20*time.Millisecond) {
 		if _, err := y.Jobs(ctx, view.Query{}); err == nil {
-			return y
+			return y, stop
 		}
 	}
 	t.Fatal("the service does not answer")
-	return nil
+	return nil, nil
+}
+
+// A command that waits or follows goes on with the bus when the service web ends, and ends as it would have.
+func TestFollowingOutlivesTheService(t *testing.T) {
+	end := func(t *testing.T, s *clitest.Terminal) {
+		t.Helper()
+		j := clitest.Resnet()
+		j.State, j.Message = train.StateSucceeded, "done"
+		clitest.PutJob(t, s.Bus, j)
+	}
+	for name, follow := range map[string]func(t *testing.T, s *clitest.Terminal, y console.Yard, stop func()) string{
+		"wait": func(t *testing.T, s *clitest.Terminal, y console.Yard, stop func()) string {
+			t.Helper()
+			var states []string
+			err := y.Follow(t.Context(), []train.JobID{"resnet-4f2a"}, func(j train.Job) bool {
+				if len(states) == 0 { // the service has answered, and is asked for more
+					stop()
+					end(t, s)
+				}
+				states = append(states, string(j.State))
+				return !j.State.Terminal()
+			})
+			return fmt.Sprintf("%s %s %v", states[0], states[len(states)-1], err)
+		},
+		"logs -f": func(t *testing.T, s *clitest.Terminal, y console.Yard, stop func()) string {
+			t.Helper()
+			(&clitest.LogServer{Output: []byte("one\ntwo\nthree\n"), Piece: 4, Ended: true}).Serve(t, s.Bus, "gpu1")
+			out := &onWrite{do: func() { stop(); end(t, s) }}
+			s.Stdout = out
+			err := Logs(t.Context(), s.Console, y, "resnet-4f2a", LogOptions{Tail: -1, follow: true, raw: true})
+			return fmt.Sprintf("%s %v", out, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := clitest.New(t)
+			s.Fill(t)
+			dir := t.TempDir()
+			if err := installation.WriteContext(s.Context, installation.Context{NATS: s.Nats, DataDir: dir}); err != nil {
+				t.Fatal(err)
+			}
+			_, stop := serveWebIn(t, s, dir)
+			y, done, err := s.Console.Yard(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer done()
+			want := map[string]string{"wait": "running succeeded <nil>", "logs -f": "one\ntwo\nthree\n <nil>"}[name]
+			if got := follow(t, s, y, stop); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
 }
 
 func TestEitherYardSaysTheSame(t *testing.T) {

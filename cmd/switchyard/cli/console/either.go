@@ -1,0 +1,130 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// either asks the service web or, once web has not answered, the bus: a command that waits or follows outlives the
+// service.
+type either struct {
+	web onSocket
+	// connect opens the bus; it fails at once if nothing answers there.
+	connect func(ctx context.Context) (y Yard, done func(), err error)
+
+	mu   sync.Mutex
+	bus  Yard
+	done func()
+}
+
+// now returns whom to ask.
+func (e *either) now() Yard {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bus != nil {
+		return e.bus
+	}
+	return e.web
+}
+
+// fallBack turns to the bus for good, if it answers.
+func (e *either) fallBack(ctx context.Context) (Yard, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bus == nil {
+		y, done, err := e.connect(ctx)
+		if err != nil {
+			return nil, false
+		}
+		e.bus, e.done = y, done
+	}
+	return e.bus, true
+}
+
+func (e *either) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.web.client.CloseIdleConnections()
+	if e.done != nil {
+		e.done()
+	}
+}
+
+// asking asks a question, and asks it again of the bus if web has gone away. A fact has a key: stored twice, it counts once.
+func asking[T any](ctx context.Context, e *either, ask func(Yard) (T, error)) (T, error) {
+	answer, err := ask(e.now())
+	if errors.Is(err, errGone) {
+		if y, found := e.fallBack(ctx); found {
+			return ask(y)
+		}
+	}
+	return answer, err
+}
+
+// Jobs implements Yard.
+func (e *either) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
+	return asking(ctx, e, func(y Yard) (view.Page, error) { return y.Jobs(ctx, q) })
+}
+
+// Job implements Yard.
+func (e *either) Job(ctx context.Context, ref string, unknown int) (view.Detail, error) {
+	return asking(ctx, e, func(y Yard) (view.Detail, error) { return y.Job(ctx, ref, unknown) })
+}
+
+// Find implements Yard.
+func (e *either) Find(ctx context.Context, ref string, unknown int) (train.Job, error) {
+	return asking(ctx, e, func(y Yard) (train.Job, error) { return y.Find(ctx, ref, unknown) })
+}
+
+// Standing implements Yard.
+func (e *either) Standing(ctx context.Context, id train.JobID) (view.Standing, error) {
+	return asking(ctx, e, func(y Yard) (view.Standing, error) { return y.Standing(ctx, id) })
+}
+
+// Follow implements Yard. While neither answers, it tries again: the services may start again.
+func (e *either) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
+	for ctx.Err() == nil {
+		_, err := asking(ctx, e, func(y Yard) (struct{}, error) { return struct{}{}, y.Follow(ctx, ids, f) })
+		if !errors.Is(err, errGone) {
+			return err
+		}
+		tick.Pause(ctx, awayPause)
+	}
+	return nil
+}
+
+// Records implements Yard.
+func (e *either) Records(ctx context.Context, ids []train.JobID) ([]*train.Job, error) {
+	return asking(ctx, e, func(y Yard) ([]*train.Job, error) { return y.Records(ctx, ids) })
+}
+
+// Nodes implements Yard.
+func (e *either) Nodes(ctx context.Context) ([]*train.Node, error) {
+	return asking(ctx, e, func(y Yard) ([]*train.Node, error) { return y.Nodes(ctx) })
+}
+
+// Cluster implements Yard.
+func (e *either) Cluster(ctx context.Context) ([]*view.Node, error) {
+	return asking(ctx, e, func(y Yard) ([]*view.Node, error) { return y.Cluster(ctx) })
+}
+
+// Log implements Yard.
+func (e *either) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error) {
+	return asking(ctx, e, func(y Yard) (train.LogChunk, error) { return y.Log(ctx, node, job, offset) })
+}
+
+// Files implements Yard.
+func (e *either) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+	return asking(ctx, e, func(y Yard) (train.FileAnswer, error) { return y.Files(ctx, node, r) })
+}
+
+// Publish implements Yard.
+func (e *either) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
+	return asking(ctx, e, func(y Yard) (bool, error) { return y.Publish(ctx, fact) })
+}
