@@ -1,5 +1,6 @@
 // Package index is what the door for people knows: the newest records of jobs, nodes, models and attempts, the newest
-// plan and the newest power of each node, as a fold of what was read of the bus. It decides nothing; package view says what of it a person sees.
+// plan and the newest power of each node, as a fold of what was read of the bus. It decides nothing; package view says
+// what of it a person sees.
 package index
 
 import (

@@ -56,7 +56,8 @@ func (e *either) close() {
 	}
 }
 
-// asking asks a question, and asks it again of the bus if web has gone away. A fact has a key: stored twice, it counts once.
+// asking asks a question, and asks it again of the bus if web has gone away. A fact has a key: stored twice, it counts
+// once.
 func asking[T any](ctx context.Context, e *either, ask func(Yard) (T, error)) (T, error) {
 	answer, err := ask(e.now())
 	if errors.Is(err, errGone) {
