@@ -105,7 +105,7 @@ func (b *Bus) consume(ctx context.Context, c Consumer) error {
 	reading := pool.New().WithContext(ctx).WithCancelOnError()
 	reading.Go(func(ctx context.Context) error {
 		defer close(arrived)
-		return readInto(ctx, messages, arrived)
+		return readInto(ctx, messages, inTurn(cons), arrived)
 	})
 	reading.Go(func(ctx context.Context) error {
 		defer messages.Stop()
@@ -122,9 +122,12 @@ func (b *Bus) consume(ctx context.Context, c Consumer) error {
 	return nil
 }
 
-func readInto(ctx context.Context, messages jetstream.MessagesContext, arrived chan<- jetstream.Msg) error {
+func readInto(ctx context.Context, messages jetstream.MessagesContext, turn *turn, arrived chan<- jetstream.Msg) error {
 	for {
 		raw, err := messages.Next(jetstream.NextContext(ctx))
+		if err == nil {
+			err = turn.is(raw)
+		}
 		if err != nil {
 			return err
 		}
@@ -134,6 +137,28 @@ func readInto(ctx context.Context, messages jetstream.MessagesContext, arrived c
 			return ctx.Err()
 		}
 	}
+}
+
+// turn is the number of the next delivery of a consumer.
+type turn struct{ next uint64 }
+
+func inTurn(cons jetstream.Consumer) *turn { return &turn{cons.CachedInfo().Delivered.Consumer + 1} }
+
+// errLost says that a message was delivered and never came: its connection broke, and is back.
+var errLost = errors.New("a message was lost on its way")
+
+// is returns errLost if a message is not the next one. The ack of a later message would take the lost one for handled,
+// so the reader has to go back behind the last ack.
+func (t *turn) is(raw jetstream.Msg) error {
+	meta, err := raw.Metadata()
+	if err != nil {
+		return fmt.Errorf("read metadata of %s: %w", raw.Subject(), err)
+	}
+	if meta.Sequence.Consumer != t.next {
+		return fmt.Errorf("%w: delivery %d came where %d was to come", errLost, meta.Sequence.Consumer, t.next)
+	}
+	t.next++
+	return nil
 }
 
 // collect returns a message and those that have arrived behind it.

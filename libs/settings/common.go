@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/config"
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -34,7 +35,7 @@ type Common struct {
 // Declare declares the sections bus, data and process.
 func (c *Common) Declare(set *config.Set) {
 	s := set.Section("bus", "The bus that connects the services: the embedded one of `switchyard up`, or a NATS server of your own.")
-	s.String(&c.NATS, "nats", installation.DefaultURL, "URL of the NATS server; if set, `switchyard up` starts no bus").As("url").Flag().Check(c.checkNATS)
+	s.String(&c.NATS, "nats", installation.DefaultURL, "URL of the NATS server, or several of a cluster, separated by commas; if set, `switchyard up` starts no bus").As("url").Flag().Check(c.checkNATS)
 	s.Int(&c.BusReplicas, "bus-replicas", 1, "replicas of each stream and bucket in a NATS cluster: 1, 3 or 5, the same for every service").As("replicas").Check(func() error {
 		if c.BusReplicas != 1 && c.BusReplicas != 3 && c.BusReplicas != 5 {
 			return errors.New("want 1, 3 or 5")
@@ -63,9 +64,11 @@ func (c *Common) Declare(set *config.Set) {
 }
 
 func (c *Common) checkNATS() error {
-	u, err := url.Parse(c.NATS)
-	if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Host == "" {
-		return fmt.Errorf("want a URL such as %s", installation.DefaultURL)
+	for server := range strings.SplitSeq(c.NATS, ",") {
+		u, err := url.Parse(server)
+		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Host == "" {
+			return fmt.Errorf("want a URL such as %s", installation.DefaultURL)
+		}
 	}
 	return nil
 }
