@@ -1,13 +1,17 @@
 package system
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 )
 
 // busVariable makes this program a server of a NATS cluster, with the options in JSON.
@@ -28,4 +32,33 @@ func serveBus(options string) int {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	return 1
+}
+
+// threeBuses starts the parts around a cluster of three servers, each of which keeps every stream.
+func (s *storm) threeBuses() {
+	peers := []int{bustest.FreePort(s.t), bustest.FreePort(s.t), bustest.FreePort(s.t)}
+	var urls []string
+	for i, peer := range peers {
+		name := fmt.Sprintf("bus-%d", i)
+		port := bustest.FreePort(s.t)
+		options, err := json.Marshal(busserver.Options{
+			Port: port, Dir: filepath.Join(s.dir, name), Cluster: &busserver.Cluster{Name: name, Port: peer, Peers: peers},
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.servers[name] = busVariable + "=" + string(options)
+		urls, s.buses = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", port)), append(s.buses, name)
+	}
+	s.urls, s.common = strings.Join(urls, ","), []string{"--bus-replicas", "3"}
+	s.startAll(s.buses...)
+}
+
+// streamLeader returns the server that leads a stream, or any of them if none says so.
+func (s *storm) streamLeader(stream string) string {
+	name := s.buses[s.random.IntN(len(s.buses))]
+	if st, err := s.jetstream().Stream(s.ctx, stream); err == nil && st.CachedInfo().Cluster != nil {
+		name = cmp.Or(st.CachedInfo().Cluster.Leader, name)
+	}
+	return name
 }

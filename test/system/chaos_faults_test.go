@@ -65,11 +65,11 @@ func (s *storm) hit(part string, with syscall.Signal) (heal func(), err error) {
 	if part == "trainer" || part == "supervisor" {
 		return s.hitJob(part, with)
 	}
-	name := part
-	if part != "bus" {
-		name = s.leader(part)
-	}
+	name := s.leader(part)
 	cmd := s.procs[name]
+	if cmd == nil {
+		return nil, errNothingToHit
+	}
 	if err := cmd.Process.Signal(with); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *storm) hit(part string, with syscall.Signal) (heal func(), err error) {
 			}
 		}
 		_ = cmd.Wait()
-		s.start(name)
+		s.startPart(name)
 	}, nil
 }
 
@@ -154,13 +154,29 @@ func short() []fault {
 	)
 }
 
-// long returns the rows of a round of the long form.
-func long() []fault {
+// long returns the rows of a round of the long form, in which the bus is away once for a time.
+func long(away time.Duration) []fault {
 	rows := short()
 	for _, part := range serviceNames() {
 		rows = append(rows, strike("stop", syscall.SIGSTOP, second(5, 12), part), strike("term", syscall.SIGTERM, second(0, 3), part))
 	}
-	return rows
+	gone := kill([2]time.Duration{away, away}, "bus")
+	gone.name = "bus away"
+	return append(rows, gone,
+		fault{"clock back an hour", second(8, 15), noClock, clocksBack(time.Hour)},
+		fault{"disk full", second(10, 20), func(s *storm) string { return s.noDisk }, fill},
+		fault{"little memory for the bus", second(10, 20), noMemoryGroup, starve},
+	)
+}
+
+// replicatedBus returns the rows for a bus of three servers: those that lead are killed, stopped and terminated.
+func replicatedBus() []fault {
+	var rows []fault
+	for _, stream := range []string{"JOBS", "PLANS", "KV_jobs", "KV_attempts", "KV_leases"} {
+		part := "leader of " + stream
+		rows = append(rows, kill(second(0, 8), part), strike("stop", syscall.SIGSTOP, second(2, 12), part), strike("term", syscall.SIGTERM, second(0, 5), part))
+	}
+	return append(rows, kill(second(0, 2), "leader of JOBS", "planner"), kill(second(0, 2), "leader of KV_jobs", "admission"), kill(second(0, 2), "leader of KV_attempts", "executor"))
 }
 
 // deck shuffles rows, and adds pairs of parts that are killed at once.

@@ -43,20 +43,27 @@ type storm struct {
 	mu      sync.Mutex
 	printer io.Writer
 	js      jetstream.JetStream
+	// noDisk says why its disk cannot be filled. group holds the bus to little memory while it is limited.
+	noDisk  string
+	group   string
+	limited bool
+	// buses are the servers of a cluster.
+	buses []string
 }
 
 // newStorm starts a bus and every service, four of them twice. Its ledger is not in the data folder: what harms that
 // folder leaves the evidence alone.
 func newStorm(t *testing.T, seed uint64, d time.Duration) *storm {
 	t.Helper()
+	dir, noDisk := disk(t)
 	s := &storm{
-		cluster: newClusterFor(t, d), seed: seed, random: rand.New(rand.NewPCG(seed, 0)), back: map[string][]time.Duration{}, undone: map[string]string{}, printer: io.Discard,
+		cluster: newClusterIn(t, dir, d), noDisk: noDisk, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), back: map[string][]time.Duration{}, undone: map[string]string{}, printer: io.Discard,
 	}
 	if os.Getenv("CHAOS") != "" {
 		s.printer = os.Stdout
 	}
 	s.ledger = filepath.Join(t.TempDir(), "ledger.jsonl")
-	s.http = map[string]int{}
+	s.http, s.servers = map[string]int{}, map[string]string{}
 	s.flags = []string{"--cpu-slots", "4"}
 	return s
 }
@@ -147,31 +154,45 @@ func (s *storm) restartEnded() {
 			s.ended++
 			_ = cmd.Wait()
 			s.say("%s ended by itself: %s", name, cmd.ProcessState)
-			s.start(name)
+			s.startPart(name)
 		}
 	}
 }
 
 // submitter publishes jobs until ctx ends, and then those that the bus did not acknowledge.
 func (s *storm) submitter(ctx context.Context, random *rand.Rand, interval time.Duration) {
-	kinds := s.kinds()
 	var waiting []event.Fact
 	for n := 0; s.ctx.Err() == nil && (ctx.Err() == nil || len(waiting) > 0); n++ {
 		if ctx.Err() == nil {
-			k := kinds[n%len(kinds)]
-			id := train.JobID(fmt.Sprintf("%s-%d", k.name, n))
-			spec := k.spec
-			spec.Name, spec.WorkDir, spec.Env = string(id), s.dir, map[string]string{"TRAIN_LEDGER": s.ledger}
-			s.note(chaos.Entry{Event: chaos.Submitted, Job: string(id), Epochs: spec.MaxEpochs, Ends: k.ends})
-			waiting = append(waiting, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
-			if late := n - 3; late >= 0 && kinds[late%len(kinds)].name == "cancelled" { // it runs by now, or waits
-				waiting = append(waiting, event.OnceFact(train.JobID(fmt.Sprintf("cancelled-%d", late)), event.FactCancelRequested, "cancel/0", event.CancelRequested{By: "chaos"}))
+			waiting = append(waiting, s.fact(n))
+			if late := s.kind(n - 3); late.name == "cancelled" { // it runs by now, or waits
+				waiting = append(waiting, event.OnceFact(late.id(n-3), event.FactCancelRequested, "cancel/0", event.CancelRequested{By: "chaos"}))
 			}
 		}
 		waiting = slices.DeleteFunc(waiting, s.stored)
 		s.pause(interval/2 + time.Duration(random.Int64N(int64(interval))))
 	}
 }
+
+// fact is the submission of the n-th job, which is noted in the ledger.
+func (s *storm) fact(n int) event.Fact {
+	k := s.kind(n)
+	spec := k.spec
+	spec.Name, spec.WorkDir, spec.Env = string(k.id(n)), s.dir, map[string]string{"TRAIN_LEDGER": s.ledger}
+	s.note(chaos.Entry{Event: chaos.Submitted, Job: spec.Name, Epochs: spec.MaxEpochs, Ends: k.ends})
+	return event.OnceFact(k.id(n), event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
+}
+
+// kind is the kind of the n-th job.
+func (s *storm) kind(n int) kind {
+	if n < 0 {
+		return kind{}
+	}
+	all := s.kinds()
+	return all[n%len(all)]
+}
+
+func (k kind) id(n int) train.JobID { return train.JobID(fmt.Sprintf("%s-%d", k.name, n)) }
 
 // stored publishes a fact once, and reports whether the bus says that it has it.
 func (s *storm) stored(f event.Fact) bool {
@@ -219,6 +240,12 @@ trap 'say exit; exit 143' TERM; say start; sleep 0.2 & wait; say exit; exit %d`,
 
 // leader returns the replica that holds a service's lease, or any live one if the bus does not say.
 func (s *storm) leader(service string) string {
+	if stream, is := strings.CutPrefix(service, "leader of "); is {
+		return s.streamLeader(stream)
+	}
+	if service == "bus" && len(s.buses) > 0 {
+		return s.buses[s.random.IntN(len(s.buses))]
+	}
 	if !slices.Contains(replicated(), service) {
 		return service
 	}
@@ -361,10 +388,10 @@ func TestChaos(t *testing.T) {
 		t.Skip("CHAOS has no number of minutes: `make chaos`")
 	}
 	length := time.Duration(minutes * float64(time.Minute))
-	until := func(s *storm) func(yield func(fault) bool) {
+	until := func(s *storm, length time.Duration, rows []fault) func(yield func(fault) bool) {
 		return func(yield func(fault) bool) {
 			for end := time.Now().Add(length); ; {
-				for _, f := range s.deck(long()) {
+				for _, f := range s.deck(rows) {
 					if time.Now().After(end) || !yield(f) {
 						return
 					}
@@ -375,8 +402,14 @@ func TestChaos(t *testing.T) {
 	t.Run("one bus", func(t *testing.T) {
 		s := newStorm(t, seed(t), length+15*time.Minute)
 		s.startAll("bus")
-		s.storms(1500*time.Millisecond, 2*time.Second, until(s))
+		s.storms(1500*time.Millisecond, 2*time.Second, until(s, length, long(min(3*time.Minute, length/3))))
 	})
+	t.Run("three buses", func(t *testing.T) {
+		s := newStorm(t, seed(t), length+15*time.Minute)
+		s.threeBuses()
+		s.storms(1500*time.Millisecond, 2*time.Second, until(s, length/2, replicatedBus()))
+	})
+	t.Run("damage", damageTests)
 }
 
 // alive reports whether a process lives.

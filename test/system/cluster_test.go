@@ -75,20 +75,22 @@ type cluster struct {
 	// http has the ports of services that have one of their own; urls are those of the bus, if it is a cluster.
 	http map[string]int
 	urls string
-	bus  *bus.Bus
-	ctx  context.Context //nolint:containedctx // the length of one test
+	// servers are the servers of that cluster, by name, as variables of this program.
+	servers map[string]string
+	bus     *bus.Bus
+	ctx     context.Context //nolint:containedctx // the length of one test
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	return newClusterFor(t, 5*time.Minute)
+	return newClusterIn(t, t.TempDir(), 5*time.Minute)
 }
 
-// newClusterFor makes a cluster for a test that takes at most d.
-func newClusterFor(t *testing.T, d time.Duration) *cluster {
+// newClusterIn makes a cluster for a test that takes at most d, with its files in a folder.
+func newClusterIn(t *testing.T, dir string, d time.Duration) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
-	c := &cluster{t: t, dir: t.TempDir(), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
+	c := &cluster{t: t, dir: dir, port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
 	t.Cleanup(func() {
 		cancel()
@@ -142,6 +144,10 @@ func (c *cluster) start(name string) {
 	slots := []string{"--device-kind", "cpu", "--cpu-slots", "2"}
 	program, replica, _ := strings.Cut(name, "@")
 	path, args := filepath.Join(binaries, program), []string{"--nats", c.url(), "--data-dir", filepath.Join(c.dir, replica)}
+	if server := c.servers[name]; server != "" {
+		c.run(name, os.Args[0], nil, []string{server})
+		return
+	}
 	switch name {
 	case "bus":
 		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}
@@ -211,7 +217,7 @@ func (c *cluster) kill(name string, signal syscall.Signal) {
 
 func (c *cluster) connect() {
 	c.t.Helper()
-	b, err := bus.Connect(c.ctx, bus.Config{URL: c.url(), Name: "cli"})
+	b, err := bus.Connect(c.ctx, bus.Config{URL: c.url(), Name: "cli", Replicas: cmp.Or(len(c.servers), 1)})
 	if err != nil {
 		c.t.Fatal(err)
 	}
