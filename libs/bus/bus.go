@@ -190,13 +190,17 @@ func (b *Bus) Ensure(ctx context.Context) error {
 		}()
 		ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
 		defer cancel()
+		age, err := b.age(ctx)
+		if err != nil {
+			return err
+		}
 		for _, s := range event.Streams() {
-			if err := b.ensureStream(ctx, s); err != nil {
+			if err := b.ensureStream(ctx, s, age); err != nil {
 				return err
 			}
 		}
 		for _, k := range contract.Buckets() {
-			if err := b.ensureBucket(ctx, k); err != nil {
+			if err := b.ensureBucket(ctx, k, age); err != nil {
 				return err
 			}
 		}
@@ -204,46 +208,44 @@ func (b *Bus) Ensure(ctx context.Context) error {
 	})
 }
 
-func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
-	discard := jetstream.DiscardNew
-	if s.DropOld {
-		discard = jetstream.DiscardOld
-	}
-	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: s.Name, Subjects: s.Subjects, Description: s.Doc,
-		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: discard,
-		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, MaxMsgsPerSubject: event.MaxFactsPerSubject, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true, AllowAtomicPublish: true,
-		Replicas: b.replicas,
+func (b *Bus) ensureStream(ctx context.Context, s event.Stream, age installationAge) error {
+	return b.ensure(ctx, s.Name, age, nil, func(c *jetstream.StreamConfig) {
+		c.Subjects, c.Description, c.Discard, c.MaxAge, c.MaxBytes = s.Subjects, s.Doc, jetstream.DiscardNew, s.MaxAge, s.MaxBytes
+		if s.DropOld {
+			c.Discard = jetstream.DiscardOld
+		}
+		c.MaxMsgsPerSubject, c.Duplicates = event.MaxFactsPerSubject, min(2*time.Hour, s.MaxAge)
 	})
-	if err != nil {
-		return fmt.Errorf("ensure stream %s: %w", s.Name, err)
-	}
-	return nil
 }
 
-func (b *Bus) ensureBucket(ctx context.Context, k contract.BucketInfo) error {
-	made, err := b.js.Stream(ctx, bucketPrefix+k.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: contract.MaxBucketBytes, LimitMarkerTTL: markerTime, TTL: k.Keep,
-			Replicas: b.replicas,
-		})
-		if err == nil {
-			made, err = b.js.Stream(ctx, bucketPrefix+k.Name)
-		}
+func (b *Bus) ensureBucket(ctx context.Context, k contract.BucketInfo, age installationAge) error {
+	return b.ensure(ctx, bucketPrefix+k.Name, age, marksOfNew(k, age), func(c *jetstream.StreamConfig) {
+		c.Subjects, c.Description, c.Discard, c.MaxAge, c.MaxBytes = []string{"$KV." + k.Name + ".>"}, k.Doc, jetstream.DiscardNew, k.Keep, contract.MaxBucketBytes
+		c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true // as clients expect of buckets
+		c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, markerTime
+	})
+}
+
+// ensure makes a stream with a configuration, or changes the one that is there. A stream that is made again goes on
+// with higher sequences than it had: records keep sequences, and readers order by them.
+func (b *Bus) ensure(ctx context.Context, name string, age installationAge, marks map[string]string, set func(*jetstream.StreamConfig)) error {
+	want := jetstream.StreamConfig{Name: name, Storage: jetstream.FileStorage, Metadata: marks}
+	made, err := b.js.Stream(ctx, name)
+	if err == nil {
+		want = made.CachedInfo().Config
+	} else if age == used {
+		want.FirstSeq = uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+	}
+	set(&want)
+	want.AllowDirect, want.AllowAtomicPublish, want.Replicas = true, true, b.replicas
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		_, err = b.js.CreateStream(ctx, want)
+	case err == nil && !reflect.DeepEqual(want, made.CachedInfo().Config):
+		_, err = b.js.UpdateStream(ctx, want)
 	}
 	if err != nil {
-		return fmt.Errorf("ensure bucket %s: %w", k.Name, err)
-	}
-	have := made.CachedInfo().Config
-	want := have
-	want.Description, want.MaxBytes, want.MaxAge, want.Replicas = k.Doc, contract.MaxBucketBytes, k.Keep, b.replicas
-	want.AllowMsgTTL, want.SubjectDeleteMarkerTTL, want.AllowAtomicPublish = true, markerTime, true
-	if reflect.DeepEqual(have, want) {
-		return nil
-	}
-	if _, err := b.js.UpdateStream(ctx, want); err != nil {
-		return fmt.Errorf("ensure bucket %s: %w", k.Name, err)
+		return fmt.Errorf("ensure stream %s: %w", name, err)
 	}
 	return nil
 }

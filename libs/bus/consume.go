@@ -438,3 +438,17 @@ func (b *Bus) Pending(ctx context.Context, stream, consumer string) (uint64, err
 	info := c.CachedInfo()
 	return info.NumPending + uint64(info.NumAckPending), nil //nolint:gosec // a count
 }
+
+// Handled returns the sequence up to which a durable consumer has handled a stream.
+func (b *Bus) Handled(ctx context.Context, stream, consumer string) (uint64, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	c, err := b.js.Consumer(ctx, stream, consumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at consumer %s: %w", consumer, err)
+	}
+	return c.CachedInfo().AckFloor.Stream, nil
+}

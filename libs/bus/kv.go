@@ -28,6 +28,8 @@ type KV[T any] struct {
 	bus    *Bus
 	bucket string
 	kv     jetstream.KeyValue
+	// partly lets List read a bucket that is not whole.
+	partly bool
 }
 
 // Entry is a value with the revision that a change must name.
@@ -55,6 +57,13 @@ func OpenKV[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T]) (*KV[
 		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
 	}
 	return &KV[T]{bus: b, bucket: string(bucket), kv: kv}, nil
+}
+
+// Partly returns a view for the service that makes the bucket again: others get no list of it until it is whole.
+func (k *KV[T]) Partly() *KV[T] {
+	view := *k
+	view.partly = true
+	return &view
 }
 
 // Open is OpenKV for one bucket of several: their errors can be joined.
@@ -195,6 +204,11 @@ func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error
 	var entries []Entry[T]
 	done, stop := context.WithCancel(ctx)
 	defer stop()
+	if !k.partly {
+		if _, err := k.bus.whole(ctx, k.bucket); err != nil {
+			return nil, fmt.Errorf("list %s: %w", k.bucket, err)
+		}
+	}
 	err := k.scan(done, patterns, func(e Entry[T], deleted bool) {
 		if !deleted {
 			entries = append(entries, e)
@@ -233,7 +247,7 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 // watchOnce lists the bucket and watches it until it has to be listed again. lost says that the watch broke.
 func (k *KV[T]) watchOnce(ctx context.Context, wake <-chan struct{}, patterns []string, f func(Entry[T], bool), synced func()) (lost bool, err error) {
 	round, end := context.WithCancel(ctx)
-	newest, err := k.bus.LastSequence(round, bucketPrefix+k.bucket)
+	newest, err := k.bus.whole(round, k.bucket)
 	if err != nil {
 		end()
 		return true, err

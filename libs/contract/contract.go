@@ -32,7 +32,23 @@ type BucketInfo struct {
 	Records []Record
 	// Keep is how long a value stays after it was last written; 0 means for good.
 	Keep time.Duration
+	// Made says what the bucket is made from again if it is lost, and Loss what that does not bring back.
+	Made Made
+	Loss string
 }
+
+// Made is what a bucket is made from if it is lost.
+type Made string
+
+// The ways to make a bucket again.
+const (
+	// Folded: its writer folds the facts of a stream. Until it has done so, nobody acts on the bucket.
+	Folded Made = "folded from a stream"
+	// Observed: its writer observes or decides it again.
+	Observed Made = "observed again"
+	// Restored: it holds what was learned or decided once, and comes back from a snapshot alone.
+	Restored Made = "restored from a snapshot"
+)
 
 // Record describes one type of record in a bucket.
 type Record struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
 // constants lists the names of the Bucket constants.
@@ -115,5 +116,20 @@ func TestGroupKeys(t *testing.T) {
 	}
 	if tenant, group, ok := contract.SplitGroupKey("t6120623e.nightly"); !ok || tenant != "a b>" || group != "nightly" {
 		t.Errorf("%q, %q, %v", tenant, group, ok)
+	}
+}
+
+// Every bucket and stream says what becomes of it if it is lost: docs/records.md has it from here.
+func TestEveryBucketAndStreamSaysWhatIsLostWithIt(t *testing.T) {
+	ways := []contract.Made{contract.Folded, contract.Observed, contract.Restored}
+	for _, b := range contract.Buckets() {
+		if !slices.Contains(ways, b.Made) || b.Loss == "" {
+			t.Errorf("bucket %s: made %q, loss %q", b.Name, b.Made, b.Loss)
+		}
+	}
+	for _, s := range event.Streams() {
+		if s.Loss == "" {
+			t.Errorf("stream %s does not say what is lost with it", s.Name)
+		}
 	}
 }

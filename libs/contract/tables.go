@@ -56,102 +56,166 @@ const (
 func Buckets() []BucketInfo {
 	const day = 24 * time.Hour
 	return []BucketInfo{
-		{Name: string(Jobs), Doc: "The register: the fold of each job's facts.", Records: []Record{
-			record(Jobs, "Jobs", "<job>", admission, "A job: its submission, its state and the fold of its facts.",
-				planner, executor, profiler, nodeagent, energy, web),
-		}},
-		{Name: string(Nodes), Doc: "Inventory of the nodes.", Records: []Record{
-			record(Nodes, "Nodes", "<node>", nodeagent,
-				"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
-				admission, planner, executor, profiler, energy, web),
-		}},
-		{Name: string(Conditions), Doc: "The nodes as their cluster manager sees them.", Records: []Record{
-			record(Conditions, "Conditions", "<node>", executor,
-				"Whether Kubernetes would start a pod of a job on a node: cordon, taints, readiness. Nodes of other back ends have none.", planner),
-		}},
-		{Name: string(Eligibility), Doc: "What keeps jobs off nodes and devices.", Records: []Record{
-			record(Eligibility, "Eligibility", "<node>", planner,
-				"The orders of operators about a node and its devices, and what is set aside after losses."),
-		}},
-		{Name: string(Models), Doc: "The model learned of each job.", Records: []Record{
-			record(Models, "Models", "<job>", profiler,
-				"The fitted convergence and speed of a job, and the predictions that follow.", planner, web),
-		}},
-		{Name: string(Interference), Keep: 90 * day, Doc: "Interference between jobs that share a device.", Records: []Record{
-			record(Interference, "Interference", "d<type of device, in hex>.v<driver, in hex>", profiler,
-				"How fast jobs run alone and beside each other on a type of device with one version of its driver.", planner, web),
-		}},
-		{Name: string(Attempts), Doc: "The newest attempt of each job.", Records: []Record{
-			record(Attempts, "Attempts", "<job>", executor,
-				"The truth about the processes of a job and the devices they hold.", planner, nodeagent, admission, web),
-		}},
-		{Name: string(Reports), Doc: "Reports of training code about each attempt.", Records: []Record{
-			record(Reports, "Reports", "<job>.<attempt>", nodeagent,
-				"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor, admission, web),
-		}},
+		{
+			Name: string(Jobs), Doc: "The register: the fold of each job's facts.", Made: Folded, Loss: "jobs whose submission has left JOBS (30 days), unless a snapshot has them",
+			Records: []Record{
+				record(Jobs, "Jobs", "<job>", admission, "A job: its submission, its state and the fold of its facts.",
+					planner, executor, profiler, nodeagent, energy, web),
+			},
+		},
+		{
+			Name: string(Nodes), Doc: "Inventory of the nodes.", Made: Observed, Loss: "nothing: each agent writes its node within seconds",
+			Records: []Record{
+				record(Nodes, "Nodes", "<node>", nodeagent,
+					"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
+					admission, planner, executor, profiler, energy, web),
+			},
+		},
+		{
+			Name: string(Conditions), Doc: "The nodes as their cluster manager sees them.", Made: Observed, Loss: "nothing: the cluster is asked",
+			Records: []Record{
+				record(Conditions, "Conditions", "<node>", executor,
+					"Whether Kubernetes would start a pod of a job on a node: cordon, taints, readiness. Nodes of other back ends have none.", planner),
+			},
+		},
+		{
+			Name: string(Eligibility), Doc: "What keeps jobs off nodes and devices.", Made: Restored, Loss: "orders of operators since the snapshot",
+			Records: []Record{
+				record(Eligibility, "Eligibility", "<node>", planner,
+					"The orders of operators about a node and its devices, and what is set aside after losses."),
+			},
+		},
+		{
+			Name: string(Models), Doc: "The model learned of each job.", Made: Restored, Loss: "predictions of jobs since the snapshot; epochs to come are learned from",
+			Records: []Record{
+				record(Models, "Models", "<job>", profiler,
+					"The fitted convergence and speed of a job, and the predictions that follow.", planner, web),
+			},
+		},
+		{
+			Name: string(Interference), Keep: 90 * day, Doc: "Interference between jobs that share a device.", Made: Restored, Loss: "measurements since the snapshot",
+			Records: []Record{
+				record(Interference, "Interference", "d<type of device, in hex>.v<driver, in hex>", profiler,
+					"How fast jobs run alone and beside each other on a type of device with one version of its driver.", planner, web),
+			},
+		},
+		{
+			Name: string(Attempts), Doc: "The newest attempt of each job.", Made: Observed, Loss: "nothing of what runs: the executor has the attempts in memory, and finds them again by the files of their supervisors and their facts in JOBS",
+			Records: []Record{
+				record(Attempts, "Attempts", "<job>", executor,
+					"The truth about the processes of a job and the devices they hold.", planner, nodeagent, admission, web),
+			},
+		},
+		{
+			Name: string(Reports), Doc: "Reports of training code about each attempt.", Made: Restored, Loss: "the steps and the last answer of an attempt, until its code reports again",
+			Records: []Record{
+				record(Reports, "Reports", "<job>.<attempt>", nodeagent,
+					"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor, admission, web),
+			},
+		},
 		ledger(),
-		{Name: string(Hours), Keep: 400 * day, Doc: "The energy booked of each node in each hour, for energy reports.", Records: []Record{
-			record(Hours, "Hours", "<node>.<month>.<day>.<hour>", energy,
-				"The book of an hour, in UTC, for example n1.2026-01.31.23."),
-		}},
-		{Name: string(Groups), Doc: "Recurring groups of jobs.", Records: []Record{
-			record(Groups, "Groups", "t<tenant, in hex>.<group>", planner,
-				"The costs of the jobs of a group, and its running jobs."),
-		}},
-		{Name: string(PowerProfiles), Doc: "Desired power limits.", Records: []Record{
-			record(PowerProfiles, "PowerProfiles", "<job>", planner,
-				"The power limit of each device of a live attempt, and the measurements behind it."),
-			record(PowerLimits, "PowerLimits", "<job>", planner,
-				"The limit alone: the part of the same record that agents read.", nodeagent),
-		}},
-		{Name: string(Rates), Doc: "The price of energy.", Records: []Record{
-			record(Rates, "Rates", RatesKey, energy,
-				"Current and forecast cost and carbon intensity of energy, by the tariff. The planner defers starts by them.", planner),
-		}},
-		{Name: string(TuningRounds), Doc: "Desired micro-batches of jobs that share a device.", Records: []Record{
-			record(TuningRounds, "TuningRounds", "<node>.<kind of device>.<number>", planner,
-				"The desired micro-batches on a device, and the measurements behind them."),
-			record(Tunings, "Tunings", "<node>.<kind of device>.<number>", planner,
-				"The micro-batches alone: the part of the same record that agents read.", nodeagent, web),
-		}},
-		{Name: string(Probes), Doc: "Desired network probes.", Records: []Record{
-			record(Probes, "Probes", "<node>", planner,
-				"The flows that a node's agent probes, and those whose paths it finds.", profiler, nodeagent),
-		}},
-		{Name: string(Paths), Doc: "Paths through the network.", Records: []Record{
-			record(Paths, "Paths", "<node>", nodeagent, "The paths that the agent of a node found.", planner),
-		}},
-		{Name: string(Links), Keep: time.Hour, Doc: "Bad links of the network.", Records: []Record{
-			record(Links, "Links", "<link>", profiler,
-				"A link that loses or delays packets, or did so recently.", planner),
-		}},
-		{Name: string(Experiments), Keep: 90 * day, Doc: "Searches for hyper-parameters.", Records: []Record{
-			record(Experiments, "Experiments", "<experiment>", experiments,
-				"The state of an experiment and its decisions: its trials with their epochs.", admission, web),
-		}},
-		{Name: string(Settings), Doc: "Desired system parameters of trials.", Records: []Record{
-			record(Settings, "Settings", "<job>", experiments,
-				"The desired system parameters of a trial's job, and how far it may train for now.",
-				planner, executor, nodeagent),
-		}},
-		{Name: string(Profiles), Doc: "The ground truth of tuning.", Records: []Record{
-			record(Profiles, "Profiles", ProfilesKey+", or the name of a comparison", experiments,
-				"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
-					"`switchyard tune` also imports into it."),
-		}},
-		{Name: string(Notices), Doc: "The notices about jobs that people got.", Records: []Record{
-			record(Notices, "Notices", "<job>", admission, "The notices about a job that were delivered or given up."),
-		}},
-		{Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Records: []Record{
-			record(Leases, "Leases", "<service>", "the holder",
-				"The holder of the lease. The key expires unless its holder renews it."),
-		}},
+		{
+			Name: string(Hours), Keep: 400 * day, Doc: "The energy booked of each node in each hour, for energy reports.", Made: Restored, Loss: "the energy of the hours since the snapshot, in reports",
+			Records: []Record{
+				record(Hours, "Hours", "<node>.<month>.<day>.<hour>", energy,
+					"The book of an hour, in UTC, for example n1.2026-01.31.23."),
+			},
+		},
+		{
+			Name: string(Groups), Doc: "Recurring groups of jobs.", Made: Restored, Loss: "the costs of recurring jobs that ended since the snapshot",
+			Records: []Record{
+				record(Groups, "Groups", "t<tenant, in hex>.<group>", planner,
+					"The costs of the jobs of a group, and its running jobs."),
+			},
+		},
+		{
+			Name: string(PowerProfiles), Doc: "Desired power limits.", Made: Restored, Loss: "measurements since the snapshot: they are made again",
+			Records: []Record{
+				record(PowerProfiles, "PowerProfiles", "<job>", planner,
+					"The power limit of each device of a live attempt, and the measurements behind it."),
+				record(PowerLimits, "PowerLimits", "<job>", planner,
+					"The limit alone: the part of the same record that agents read.", nodeagent),
+			},
+		},
+		{
+			Name: string(Rates), Doc: "The price of energy.", Made: Observed, Loss: "nothing: the tariff is read",
+			Records: []Record{
+				record(Rates, "Rates", RatesKey, energy,
+					"Current and forecast cost and carbon intensity of energy, by the tariff. The planner defers starts by them.", planner),
+			},
+		},
+		{
+			Name: string(TuningRounds), Doc: "Desired micro-batches of jobs that share a device.", Made: Restored, Loss: "measurements since the snapshot: they are made again",
+			Records: []Record{
+				record(TuningRounds, "TuningRounds", "<node>.<kind of device>.<number>", planner,
+					"The desired micro-batches on a device, and the measurements behind them."),
+				record(Tunings, "Tunings", "<node>.<kind of device>.<number>", planner,
+					"The micro-batches alone: the part of the same record that agents read.", nodeagent, web),
+			},
+		},
+		{
+			Name: string(Probes), Doc: "Desired network probes.", Made: Observed, Loss: "nothing: the planner chooses the paths again",
+			Records: []Record{
+				record(Probes, "Probes", "<node>", planner,
+					"The flows that a node's agent probes, and those whose paths it finds.", profiler, nodeagent),
+			},
+		},
+		{
+			Name: string(Paths), Doc: "Paths through the network.", Made: Observed, Loss: "nothing: the agents find them again",
+			Records: []Record{
+				record(Paths, "Paths", "<node>", nodeagent, "The paths that the agent of a node found.", planner),
+			},
+		},
+		{
+			Name: string(Links), Keep: time.Hour, Doc: "Bad links of the network.", Made: Observed, Loss: "links that recovered within the hour",
+			Records: []Record{
+				record(Links, "Links", "<link>", profiler,
+					"A link that loses or delays packets, or did so recently.", planner),
+			},
+		},
+		{
+			Name: string(Experiments), Keep: 90 * day, Doc: "Searches for hyper-parameters.", Made: Restored, Loss: "decisions of experiments since the snapshot",
+			Records: []Record{
+				record(Experiments, "Experiments", "<experiment>", experiments,
+					"The state of an experiment and its decisions: its trials with their epochs.", admission, web),
+			},
+		},
+		{
+			Name: string(Settings), Doc: "Desired system parameters of trials.", Made: Restored, Loss: "the wishes since the snapshot: experiments write them again",
+			Records: []Record{
+				record(Settings, "Settings", "<job>", experiments,
+					"The desired system parameters of a trial's job, and how far it may train for now.",
+					planner, executor, nodeagent),
+			},
+		},
+		{
+			Name: string(Profiles), Doc: "The ground truth of tuning.", Made: Restored, Loss: "what was learned of workloads since the snapshot",
+			Records: []Record{
+				record(Profiles, "Profiles", ProfilesKey+", or the name of a comparison", experiments,
+					"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
+						"`switchyard tune` also imports into it."),
+			},
+		},
+		{
+			Name: string(Notices), Doc: "The notices about jobs that people got.", Made: Restored, Loss: "which notices were sent since the snapshot: those are sent again",
+			Records: []Record{
+				record(Notices, "Notices", "<job>", admission, "The notices about a job that were delivered or given up."),
+			},
+		},
+		{
+			Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Made: Observed, Loss: "nothing: each service takes its lease again",
+			Records: []Record{
+				record(Leases, "Leases", "<service>", "the holder",
+					"The holder of the lease. The key expires unless its holder renews it."),
+			},
+		},
 	}
 }
 
 func ledger() BucketInfo {
 	doc := "The energy ledger. It holds records of five types, each under a key prefix."
-	return BucketInfo{Name: string(Accounts), Doc: doc, Records: []Record{
+	loss := "energy accounted since the snapshot, beyond what its stream ENERGY still has"
+	return BucketInfo{Name: string(Accounts), Doc: doc, Made: Restored, Loss: loss, Records: []Record{
 		record(Accounts, "Accounts", "job.<job>", energy,
 			"The account of a job: the energy attributed to it.", planner, experiments, web),
 		record(EnergyProgress, "EnergyProgress", "course.<job>", energy,

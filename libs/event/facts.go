@@ -101,8 +101,10 @@ type Started struct {
 	Machine train.NodeID `json:"machine,omitempty"`
 	// Parts are set for a gang over several nodes; Node is then that of the first rank, and Devices are the devices of
 	// all nodes.
-	Parts      []train.Part `json:"parts,omitempty"`
-	EpochsDone int          `json:"epochs_done"`
+	Parts []train.Part `json:"parts,omitempty"`
+	// Memory is its part of the memory of each device of Devices; 0 is the whole device.
+	Memory     unit.Bytes `json:"memory_bytes,omitempty"`
+	EpochsDone int        `json:"epochs_done"`
 	// FromScratch is set if the job had saved its state, and nothing of it is left.
 	FromScratch bool `json:"from_scratch,omitempty"`
 	// Enforcement is what holds the attempt to its part of its devices.

@@ -31,6 +31,8 @@ type Stream struct {
 	// DropOld lets the oldest messages go when the stream is full: for telemetry only.
 	DropOld bool
 	Doc     string
+	// Loss says what is lost with it, beyond what a backup has.
+	Loss string
 }
 
 // Streams returns the table of streams.
@@ -42,35 +44,35 @@ func Streams() []Stream {
 			StreamJobs,
 			[]string{"yard.job.>"},
 			30 * day, 4 * gib, false,
-			"The facts of jobs, in the one order that the register folds.",
+			"The facts of jobs, in the one order that the register folds.", "submissions without a record, and the history; the register stays as it is",
 		},
 		{
 			StreamPlans,
 			[]string{"yard.plan.>"},
 			30 * day, gib, true,
-			"Plans, one message each, appended by compare-and-swap.",
+			"Plans, one message each, appended by compare-and-swap.", "nothing that counts: the planner decides again",
 		},
 		{
 			StreamDecisions,
 			[]string{"yard.decision.>"},
 			30 * day, gib, true,
-			"The input of each published plan: `switchyard replay` decides on it again.",
+			"The input of each published plan: `switchyard replay` decides on it again.", "what `switchyard replay` reads",
 		},
 		{
 			StreamSamples,
 			[]string{"yard.sample.>", "yard.energy.>", "yard.probe.>"},
 			time.Hour, gib, true,
-			"Heartbeats, meter readings, and counts of probes.",
+			"Heartbeats, meter readings, and counts of probes.", "energy measured and not yet booked (seconds)",
 		},
-		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
-		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments."},
-		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Links of the network that lose or delay packets."},
-		{StreamNodes, []string{"yard.node.>"}, 30 * day, gib / 16, true, "Requests about nodes, and what the planner decides about them."},
+		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts.", "the facts of accounts; the ledger stays as it is"},
+		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments.", "the history of experiments; their records stay as they are"},
+		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Links of the network that lose or delay packets.", "the history of links"},
+		{StreamNodes, []string{"yard.node.>"}, 30 * day, gib / 16, true, "Requests about nodes, and what the planner decides about them.", "orders that the planner has not seen yet"},
 		{
 			StreamPoison,
 			[]string{"yard.poison.>"},
 			30 * day, gib / 4, true,
-			"Messages that could not be handled, with the reason.",
+			"Messages that could not be handled, with the reason.", "the messages that were set aside",
 		},
 	}
 }

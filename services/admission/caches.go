@@ -111,6 +111,12 @@ func (r *records) forget(id train.JobID) {
 	delete(r.entries, id)
 }
 
+func (r *records) forgetAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.entries)
+}
+
 func (r *records) put(e bus.Entry[train.Job]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

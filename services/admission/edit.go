@@ -39,6 +39,7 @@ func (d *handler) edit(ctx context.Context, id train.JobID, m bus.Message) ([]ev
 		return nil, err
 	}
 	answer := event.JobFact(id, event.FactEditDecided, fmt.Sprintf("edited/%d", m.Sequence), decided)
+	answer.Time = m.Stored // as in the record
 	if len(decided.Refused) > 0 {
 		return []event.Fact{answer}, nil
 	}

@@ -71,6 +71,7 @@ func TestTheSpecOfALiveJobChanges(t *testing.T) {
 	if job, _ = b.edited("a", "y"); train.JoinLabels(job.Spec.Labels) != "lr=3,y=2" {
 		t.Error(job.Spec.Labels)
 	}
+	b.caughtUp()
 	accepted := 0
 	for _, m := range b.messages(event.StreamJobs) {
 		if d, err := event.Decode[event.EditDecided](m.Data); m.Parsed.Fact == event.FactEditDecided && err == nil && len(d.Refused) == 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -32,6 +33,8 @@ type handler struct {
 	log         *slog.Logger
 	meters      *meters
 	progress    progress
+	// folding is locked while the register is made again.
+	folding sync.RWMutex
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
@@ -56,6 +59,8 @@ func lane(m bus.Message) string {
 // handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
 // facts.
 func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	d.folding.RLock()
+	defer d.folding.RUnlock()
 	d.progress.reach(m.Sequence)
 	if m.ParseErr != nil {
 		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
@@ -194,13 +199,10 @@ func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s sub
 	if e, known := d.records.find(id); known {
 		return e, false, nil
 	}
-	job, err := register.Fold(train.Job{ID: id}, register.Fact{
-		Name: event.FactSubmitted, Time: m.Stored, Sequence: m.Sequence, Body: &event.Submitted{Spec: s.spec},
-	})
+	job, err := opened(id, m, s)
 	if err != nil {
 		return bus.Entry[train.Job]{}, false, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 	}
-	job.SpecHash = s.hash
 	// Nearly every submission is of a new job: writing first saves a read.
 	revision, err := d.jobs.Swap(ctx, string(id), job, 0)
 	if errors.Is(err, bus.ErrConflict) {
@@ -214,6 +216,15 @@ func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s sub
 	d.keep(e)
 	d.meters.folded.WithLabelValues(event.FactSubmitted).Inc()
 	return e, true, nil
+}
+
+// opened returns the record of a new job.
+func opened(id train.JobID, m bus.Message, s submission) (train.Job, error) {
+	job, err := register.Fold(train.Job{ID: id}, register.Fact{
+		Name: event.FactSubmitted, Time: m.Stored, Sequence: m.Sequence, Body: &event.Submitted{Spec: s.spec},
+	})
+	job.SpecHash = s.hash
+	return job, err
 }
 
 // decided reports whether the answer to a submission is on the stream.
@@ -338,25 +349,34 @@ func (d *handler) named(ctx context.Context, id train.JobID, spec train.Spec) (m
 
 // fold folds any other fact into the register.
 func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error {
+	f, ignored, err := d.factOf(ctx, id, m)
+	if err != nil || ignored {
+		return err
+	}
+	return d.store(ctx, id, m, func(train.Job) (register.Fact, error) { return f, nil })
+}
+
+// factOf returns what the register folds of a message. The wish about a trial is ignored.
+func (d *handler) factOf(ctx context.Context, id train.JobID, m bus.Message) (f register.Fact, ignored bool, err error) {
 	kind, body, err := readFact(m)
 	if err != nil {
-		return err
+		return f, false, err
 	}
 	if kind.Fact == event.FactWanted {
 		experiment, err := d.experimentOf(ctx, id)
 		if err != nil {
-			return err
+			return f, false, err
 		}
 		if experiment != "" {
 			d.log.Warn("a wish is ignored: the job is a trial, and its experiment decides when it runs", "job", id, "experiment", experiment)
-			return nil
+			return f, true, nil
 		}
 	}
-	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
+	f = register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
 	if kind.Publisher == event.Anyone {
 		f.Time = m.Stored // a user's clock must not order facts
 	}
-	return d.store(ctx, id, m, func(train.Job) (register.Fact, error) { return f, nil })
+	return f, false, nil
 }
 
 // readFact reads a fact other than a submission.
@@ -391,6 +411,9 @@ func (d *handler) store(ctx context.Context, id train.JobID, m bus.Message, fact
 func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, fact func(train.Job) (register.Fact, error)) error {
 	_, remembered := d.records.find(id)
 	e, err := d.record(ctx, id)
+	if errors.Is(err, bus.ErrNotFound) {
+		e, err = d.refold(ctx, id, m.Sequence)
+	}
 	if errors.Is(err, bus.ErrNotFound) {
 		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, m.Parsed.Fact, id)
 	}

@@ -10,6 +10,7 @@ type meters struct {
 	folded, illegal, rejected *prometheus.CounterVec
 	admitted                  prometheus.Counter
 	latency                   prometheus.Histogram
+	differences               prometheus.Gauge
 	fill                      *prometheus.GaugeVec
 }
 
@@ -26,6 +27,9 @@ func newMeters(r prometheus.Registerer) *meters {
 		latency: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "switchyard_admission_submit_seconds", Help: "Time from storing a submission to storing its acceptance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}),
+		differences: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "switchyard_admission_register_differences", Help: "Differences between the register and the fold of JOBS, found by the newest nightly comparison.",
 		}),
 		fill: auto.NewGaugeVec(prometheus.GaugeOpts{Name: "switchyard_bus_fill_ratio", Help: "Used share of the room of a stream or bucket."}, []string{"stream"}),
 	}

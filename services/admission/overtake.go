@@ -39,6 +39,8 @@ func wishFilters() []string {
 // the wish's own job up to the wish, in order. When their turn comes they change nothing, and what follows from them
 // has the same keys again. The wish of a job without a verdict waits for its turn.
 func (d *handler) overtake(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	d.folding.RLock()
+	defer d.folding.RUnlock()
 	if m.Sequence < d.progress.newest.Load()+overtakeAfter {
 		return nil, nil
 	}

@@ -25,6 +25,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission/mlflow"
 )
 
+// consumerName is the durable consumer that folds the facts of jobs.
+const consumerName = "admission"
+
 // Service is the admission service.
 type Service struct {
 	run.Alone
@@ -32,7 +35,7 @@ type Service struct {
 }
 
 // New makes the service.
-func New(c settings.Admission) *Service { return &Service{"admission", c} }
+func New(c settings.Admission) *Service { return &Service{consumerName, c} }
 
 // Run consumes the facts of jobs until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -59,6 +62,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	d.inventory.maxArray = s.config.MaxArray
 	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
+	running.Go(d.keepWhole)
+	running.Go(jobsKnown.Then(d.compareNightly))
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })
 	old := &retention{jobs: jobs, log: p.Log, keep: cmp.Or(s.config.KeepRecords, math.MaxInt64), old: map[string]uint64{}}
 	running.Go(func(ctx context.Context) error {
@@ -75,7 +80,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
 	running.Go(jobsKnown.Then(func(ctx context.Context) error {
 		return b.Consume(ctx, bus.Consumer{
-			Name: s.Name() + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
+			Name: consumerName + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
 		})
 	}))
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
@@ -87,7 +92,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()
-		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Lane: lane, Handle: d.handle})
+		return b.Consume(ctx, bus.Consumer{Name: consumerName, Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Lane: lane, Handle: d.handle})
 	})))
 	return running.Wait()
 }

@@ -63,8 +63,12 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 		return launch.Later // what happens meanwhile is on disk
 	}
 	now := time.Now()
+	e.strays.sweep(ctx) // before anything starts: what runs without a record may hold its devices
 	jobs := e.cache.take(now)
 	for _, a := range e.cache.liveAttempts(jobs) {
+		if _, known := e.cache.job(a.Job); !known {
+			e.faults.warn(ctx, "attempt is left alone", a.Job, errNoJob)
+		}
 		again, err := e.observe(ctx, a)
 		if err != nil {
 			e.faults.warn(ctx, "attempt not observed", a.Job, err)
@@ -76,13 +80,15 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 	}
 	e.deleteExpired(ctx, jobs, now)
 	e.act(ctx, e.cache.actions(jobs, now, e.limits, e.tuning.reasons))
-	e.strays.sweep(ctx)
 	e.metrics.running.Set(float64(e.cache.running()))
 	if soonest := e.cache.queue.next(); !soonest.IsZero() {
 		return min(launch.Later, max(time.Until(soonest), launch.Soon))
 	}
 	return launch.Later
 }
+
+// errNoJob says that a record is missing that admission makes again from the facts of its job.
+var errNoJob = errors.New("the register has no record of its job: see `switchyard repair`")
 
 // act does what is to be done, the starts last.
 func (e *executor) act(ctx context.Context, actions []diff.Action) {

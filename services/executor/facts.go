@@ -18,7 +18,7 @@ func startedFact(a train.Attempt, spec train.Spec, mounts bool) event.Fact {
 	}
 	f := event.JobFact(a.Job, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{
 		FromScratch: a.FromScratch,
-		Attempt:     a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Machine: a.Machine, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Enforcement: a.Enforcement,
+		Attempt:     a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Machine: a.Machine, Devices: train.AllDevices(a.Places()), Parts: a.Parts, Memory: a.Memory, EpochsDone: a.StartedEpochs, Enforcement: a.Enforcement,
 		Servers: a.ServerCount, Mounts: mounts, BatchSize: batch,
 	})
 	f.Time = a.StartedAt

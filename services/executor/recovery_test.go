@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -184,6 +188,10 @@ func TestStrayJobIsEnded(t *testing.T) {
 	e, err := y.jobs.Get(y.t.Context(), "j1")
 	y.must(err)
 	y.must(y.jobs.Delete(y.t.Context(), "j1", e.Revision))
+	js := y.jetStream()
+	jobs, err := js.Stream(t.Context(), event.StreamJobs)
+	y.must(err)
+	y.must(jobs.Purge(t.Context())) // no fact speaks of it either
 	y.run()
 	y.until("the end of the stray job", func() bool {
 		_, err := os.Stat(local.Layout{DataDir: y.dir}.Attempt("j1", a.Number))
@@ -247,5 +255,82 @@ func TestRequestedStopIsPublishedByTheNextExecutor(t *testing.T) {
 	y.run()
 	if got := fact[event.StopRequested](y, "j1", event.FactStopRequested); got.Cause != train.StopPreempt || got.Attempt != 1 {
 		t.Errorf("stop requested %+v", got)
+	}
+}
+
+func (y *yard) jetStream() jetstream.JetStream {
+	y.t.Helper()
+	nc, err := nats.Connect(y.server.URL())
+	y.must(err)
+	y.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	y.must(err)
+	return js
+}
+
+// The records of attempts are lost while a job runs, while the executor works or while it is away. The job goes on, is
+// not started twice, and its end is published.
+func TestLostRecordsOfAttemptsAreMadeAgain(t *testing.T) {
+	for _, live := range []bool{true, false} {
+		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
+			y := newYard(t)
+			y.job("j1", command("echo start >> "+y.path("starts")+"; while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 5"))
+			y.job("j2", command("echo start >> "+y.path("starts")+"; exec sleep 1000"))
+			y.plan(on("j1", "cpu:0"), on("j2", "cpu:1"))
+			before := y.attempt("j1", "running", isRunning(1))
+			y.attempt("j2", "running", isRunning(1))
+			if !live {
+				y.stop()
+			}
+			y.must(y.jetStream().DeleteKeyValue(t.Context(), string(contract.Attempts)))
+			y.must(y.bus.Ensure(t.Context()))
+			// The planner saw no attempts meanwhile, and gives the devices to others.
+			y.job("j3", command("echo other >> "+y.path("starts")))
+			y.plan(on("j1", "cpu:0"), on("j2", "cpu:1"))
+			if !live {
+				y.run()
+			}
+			after := y.attempt("j1", "running", isRunning(1))
+			if after.PID != before.PID || after.Node != before.Node || !slices.Equal(after.Devices, before.Devices) || after.CapabilityHash != before.CapabilityHash ||
+				after.TokenHash != before.TokenHash || after.Generation != before.Generation || after.Stop != train.StopNone {
+				t.Errorf("the record was %+v and is %+v", before, after)
+			}
+			y.attempt("j2", "running", isRunning(1))
+			y.touch("go")
+			if got := fact[event.Failed](y, "j1", event.FactFailed); got.Attempt != 1 || got.Exit.Code != 5 {
+				t.Errorf("failed %+v", got)
+			}
+			starts, err := os.ReadFile(y.path("starts"))
+			y.must(err)
+			if string(starts) != "start\nstart\n" {
+				t.Errorf("starts %q, want each once", starts)
+			}
+		})
+	}
+}
+
+// An attempt whose job has no record is left alone, whatever plans say.
+func TestAnAttemptOfAJobWithoutARecordIsLeftAlone(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command("while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 5"))
+	y.plan(on("j1", "cpu:0"))
+	before := y.attempt("j1", "running", isRunning(1))
+	y.stop()
+	e, err := y.jobs.Get(t.Context(), "j1")
+	y.must(err)
+	y.must(y.jobs.Delete(t.Context(), "j1", e.Revision))
+	y.plan()
+	y.run()
+	y.job("j2", command("true"))
+	y.plan(on("j2", "cpu:1"))
+	fact[event.Succeeded](y, "j2", event.FactSucceeded) // it works
+	if after := y.attempt("j1", "running", isRunning(1)); after.Stop != train.StopNone || after.PID != before.PID {
+		t.Errorf("the attempt without a job is %+v", after)
+	}
+	y.touch("go")
+	y.attempt("j1", "exited", func(a train.Attempt) bool { return a.Phase == train.PhaseExited })
+	y.job("j1", e.Value.Spec) // admission makes the record again
+	if got := fact[event.Failed](y, "j1", event.FactFailed); got.Attempt != 1 {
+		t.Errorf("failed %+v", got)
 	}
 }

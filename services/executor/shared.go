@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -45,7 +44,7 @@ func (s *shared) swap(ctx context.Context, a train.Attempt) error {
 	case getErr == nil:
 		s.cache.store(there.Value, there.Revision)
 	case errors.Is(getErr, bus.ErrNotFound):
-		s.cache.forgetAttempt(a.Job, math.MaxUint64)
+		s.cache.missing(a.Job)
 	}
 	return err
 }

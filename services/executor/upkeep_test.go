@@ -120,6 +120,7 @@ func TestAnExitCountsFromWhenItWasSeen(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 1, Backend: train.BackendKubernetes, LogFormat: train.LogBigDL, Phase: train.PhaseExited, Exit: &train.Exit{}}
 	a.StartedAt, a.ExitedAt = now.Add(-2*time.Hour), now.Add(-time.Hour)
 	p.store(a, 1)
+	p.onJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: train.StateRunning}, Revision: 1}, false)
 	limits := diff.Limits{StopGrace: time.Minute}
 	for after, want := range []int{0, 0, 1} {
 		if actions := p.actions(p.take(now), now, limits, nil); len(actions) != want || want > 0 && actions[0].Kind != diff.Decide {

@@ -32,6 +32,33 @@ func (c *cache) store(a train.Attempt, revision uint64) {
 	c.replaced(before.Value, a)
 }
 
+// missing notes that the bus has no record of an attempt: its bucket was lost, or the record was deleted long after the
+// end of its job. The next write makes the record again.
+func (c *cache) missing(job train.JobID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, known := c.attempts[job]
+	if !known {
+		return
+	}
+	e.Revision = 0
+	c.attempts[job] = e
+	c.queue.add(job)
+}
+
+// unfinished lists those attempts here that are not over.
+func (c *cache) unfinished() []bus.Entry[train.Attempt] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []bus.Entry[train.Attempt]
+	for _, e := range c.attempts {
+		if a := e.Value; c.realm.Owns(a) && (a.Live() || !a.Published) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // forgetAttempt drops a record that was deleted, unless a newer one is known.
 func (c *cache) forgetAttempt(job train.JobID, revision uint64) {
 	c.mu.Lock()

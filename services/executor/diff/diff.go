@@ -170,7 +170,8 @@ type Limits struct {
 	StopGrace, MostGrace time.Duration
 }
 
-// Actions returns what to do now, in order: ends before starts, jobs by id, starts in the order of the plan.
+// Actions returns what to do now, in order: ends before starts, jobs by id, starts in the order of the plan. An attempt
+// whose job has no record is left alone.
 func Actions(s State, l Limits) []Action {
 	s.wanted = make(map[train.JobID]train.Allocation, len(s.Plan.Allocations))
 	for _, w := range slices.Backward(s.Plan.Allocations) { // if a job is listed twice, the first allocation counts
@@ -179,8 +180,8 @@ func Actions(s State, l Limits) []Action {
 	var actions []Action
 	for _, id := range slices.Sorted(maps.Keys(s.Attempts)) {
 		a := s.Attempts[id]
-		if !s.Realm.Owns(a) {
-			continue
+		if _, known := s.Jobs[id]; !known || !s.Realm.Owns(a) {
+			continue // only the record of its job says what people want
 		}
 		if action, ok := forAttempt(s, l, a); ok {
 			actions = append(actions, action)

@@ -1,0 +1,49 @@
+package register
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Differences returns in words how a stored record differs from the fold of its job's facts. Their newest facts may
+// differ, and so may the times of edits: the answer to an edit is in the record before it is a fact.
+func Differences(stored, folded train.Job) []string {
+	have, want := fields(stored), fields(folded)
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if string(have[name]) != string(want[name]) {
+			found = append(found, fmt.Sprintf("%s: %s is %s, but the facts make it %s", stored.ID, name, short(have[name]), short(want[name])))
+		}
+		delete(have, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		found = append(found, fmt.Sprintf("%s: %s is %s, but the facts do not set it", stored.ID, name, short(have[name])))
+	}
+	return found
+}
+
+func fields(job train.Job) map[string]json.RawMessage {
+	job.LastSequence, job.Edits = 0, slices.Clone(job.Edits)
+	for i := range job.Edits {
+		job.Edits[i].At = time.Time{}
+	}
+	data, err := json.Marshal(job)
+	if err != nil {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	_ = json.Unmarshal(data, &all)
+	return all
+}
+
+func short(value json.RawMessage) string {
+	if value == nil {
+		return "missing"
+	}
+	return clip(string(value), 80)
+}
