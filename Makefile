@@ -7,8 +7,9 @@ MAKEFLAGS   += --no-print-directory
 GO       ?= go
 BIN      := bin
 SERVICES := admission profiler planner executor nodeagent energy experiments web
-# What a person installs: the command, the server that it starts, and the trainer of the demo and the examples.
-PROGRAMS := $(BIN)/switchyard $(BIN)/switchyard-server $(BIN)/switchyard-trainer
+# What a person installs: the command, the server that it starts, the supervisor of jobs, and the trainer of the demo and
+# the examples.
+PROGRAMS := $(BIN)/switchyard $(BIN)/switchyard-server $(BIN)/switchyard-supervisor $(BIN)/switchyard-trainer
 LINTER   := $(BIN)/golangci-lint
 LINTER_PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
@@ -60,6 +61,9 @@ $(BIN)/switchyard: tools-go FORCE
 
 $(BIN)/switchyard-server: tools-cc FORCE
 	$(GO) build -ldflags '-s -w' -o $@ ./cmd/switchyard-server
+
+$(BIN)/switchyard-supervisor: tools-go FORCE
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $@ ./cmd/switchyard-supervisor
 
 $(BIN)/switchyard-trainer: tools-cc FORCE
 	$(GO) build -o $@ ./examples/gotrainer
@@ -205,7 +209,7 @@ JOBS   ?= $(if $(QUICK),12,0)
 NODES  ?= $(if $(QUICK),3,12)
 FACTOR ?= 60
 
-bench-live: $(BIN)/switchyard-server $(BIN)/switchyard-nodeagent ## replay measured trainings on real services and in the simulator, and compare (hours; QUICK=1: ten minutes; POLICIES=, JOBS=, NODES=, FACTOR=; needs SWITCHYARD_DATA)
+bench-live: $(BIN)/switchyard-server $(BIN)/switchyard-supervisor $(BIN)/switchyard-nodeagent ## replay measured trainings on real services and in the simulator, and compare (hours; QUICK=1: ten minutes; POLICIES=, JOBS=, NODES=, FACTOR=; needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA
 	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
 else
@@ -328,6 +332,9 @@ image-root:
 	@ln -s usr/local/bin/$(image-binary) $(IMAGE_ROOT)/entrypoint
 	@if [ $(image-binary) = switchyard ]; then \
 	    CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/switchyard-server ./cmd/switchyard-server; \
+	fi
+	@if [ $(image-binary) = switchyard ] || [ $(SERVICE) = executor ]; then \
+	    CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/switchyard-supervisor ./cmd/switchyard-supervisor; \
 	fi
 	@if [ $(SERVICE) = executor ]; then \
 	    CGO_ENABLED=0 $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/switchyard-trainer ./examples/gotrainer; \

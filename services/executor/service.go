@@ -191,9 +191,13 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 	if err := local.Tidy(p.Common.DataDir); err != nil {
 		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
 	}
+	var missing error
+	if bounds.Supervisor, missing = local.FindSupervisor(ctx); missing != nil {
+		p.Log.Warn("this program supervises jobs itself, which costs each of them time and memory: install switchyard-supervisor beside it", "reason", missing)
+	}
 	if s.config.JobMounts == settings.MountsAuto {
 		var reason error
-		if bounds.Sandbox, reason, err = local.ProbeSandbox(ctx, p.Common.DataDir); err != nil {
+		if bounds.Sandbox, reason, err = local.ProbeSandbox(ctx, bounds.Supervisor, p.Common.DataDir); err != nil {
 			return nil, err
 		}
 		if reason != nil {

@@ -136,7 +136,7 @@ func TestTheReadmeRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin")+"/", "../../cmd/switchyard", "../../cmd/switchyard-server")
+	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin")+"/", "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor")
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin", "switchyard-trainer"), "../../examples/gotrainer")
 	for _, p := range pages[:2] {
 		newReader(t, t.TempDir(), tree, "").read(p) // who reads the tutorial has no scheduler yet

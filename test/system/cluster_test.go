@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 		binaries = dir
 		// All in one call: linking them one after the other would leave processors idle. The tests need no debug
 		// tables.
-		build := []string{"build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../examples/gotrainer"}
+		build := []string{"build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor", "../../examples/gotrainer"}
 		for _, s := range serviceNames() {
 			build = append(build, "../../services/"+s+"/cmd/"+s)
 		}

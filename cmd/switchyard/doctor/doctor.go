@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -74,9 +75,11 @@ func absent(name, detail, costs, fix string) finding {
 // survey holds what doctor found on a machine.
 type survey struct {
 	Kernel, Arch string
-	Cores        int
-	Memory       unit.Bytes
-	Root         bool
+	// Supervisor is the program that supervises jobs; empty if it is not where Server looks for it.
+	Server, Supervisor string
+	Cores              int
+	Memory             unit.Bytes
+	Root               bool
 	// GPUs are as nvidia-smi lists them; GPUTrouble is why it lists none.
 	GPUs       []string
 	GPUTrouble string
@@ -123,6 +126,9 @@ func findings(s survey) []finding {
 	if s.Python != "" {
 		list = append(list, torchFinding(s), packageFinding(s))
 	}
+	if s.Server != "" {
+		list = append(list, supervisorFinding(s))
+	}
 	list = append(list, kubernetesFindings(s)...)
 	list = append(list, dataFinding(s), busFinding(s))
 	if len(s.Usage) > 0 {
@@ -141,6 +147,14 @@ func gpuFinding(s survey) finding {
 	return absent("GPU", s.GPUTrouble,
 		"jobs get processor cores as devices (CPU slots)",
 		"install NVIDIA's driver if there is a GPU; Switchyard needs nothing else")
+}
+
+func supervisorFinding(s survey) finding {
+	if s.Supervisor != "" {
+		return present("supervisor", s.Supervisor)
+	}
+	return absent("supervisor", sibling.Supervisor+" is not beside "+s.Server,
+		"the server supervises each job itself: jobs start later, and each takes some 20 MiB more memory", "build it with `make build`, and install it there")
 }
 
 func raplFinding(s survey) finding {

@@ -20,7 +20,7 @@ import (
 // bare is a machine on which nearly everything is absent.
 func bare() survey {
 	return survey{
-		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfTrouble: "count task-clock on processor 0: open counter: permission denied", Cgroup: 1,
+		Server: "/usr/local/bin/switchyard-server", Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfTrouble: "count task-clock on processor 0: open counter: permission denied", Cgroup: 1,
 		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000, or run the executor as root", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
 		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: clitest.Noon, Kubelet: kubeletSurvey{Root: "/var/lib/kubelet"},
 	}
@@ -29,7 +29,7 @@ func bare() survey {
 // full is a machine that has it all.
 func full() survey {
 	return survey{
-		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 64, Memory: 512 * unit.GiB, Root: true, GPUs: []string{"NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"}, RAPLZones: 3, RAPLReadable: 3,
+		Server: "/usr/bin/switchyard-server", Supervisor: "/usr/bin/switchyard-supervisor", Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 64, Memory: 512 * unit.GiB, Root: true, GPUs: []string{"NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"}, RAPLZones: 3, RAPLReadable: 3,
 		PerfEvents: 49, PerfHardware: 49, Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
 		Packages: map[string]bool{"switchyard": true, "kubernetesdlprofile": true}, BusURL: "nats://10.0.0.1:4222", BusUp: true, Port: 4222, PortTrouble: "another process listens there",
 		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: clitest.Noon, Driver: driverSurvey{Cards: 2, Module: "570.86.15", Library: "570.86.15"},

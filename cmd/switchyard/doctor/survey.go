@@ -20,6 +20,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/perf"
@@ -34,6 +35,10 @@ func surveyMachine(ctx context.Context, a *console.Console, dataDir, kubeletRoot
 		Arch: goruntime.GOARCH, Cores: goruntime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.URL(), Port: defaultPort, SurveyedAt: time.Now(),
 	}
 	s.Kernel = kernel()
+	if server, found := sibling.Find(sibling.Server); found {
+		s.Server = server
+		s.Supervisor, _ = sibling.FindSupervisor(server)
+	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		s.Memory = unit.Bytes(info.Totalram) * unit.Bytes(info.Unit)

@@ -11,8 +11,11 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
-// Server is the program that holds the services and the embedded bus.
-const Server = "switchyard-server"
+// Server holds the services and the embedded bus. Supervisor, beside it, supervises the attempts of jobs.
+const (
+	Server     = "switchyard-server"
+	Supervisor = "switchyard-supervisor"
+)
 
 // Find returns the path of a program: beside this program's own executable, else in PATH.
 func Find(name string) (path string, found bool) {
@@ -40,6 +43,19 @@ func FindServer() (string, error) {
 			"%s is neither beside this program nor in PATH", Server)
 	}
 	return path, nil
+}
+
+// FindSupervisor returns the path of the supervisor that a server starts: the one beside the server's own file.
+func FindSupervisor(server string) (path string, found bool) {
+	file, err := filepath.EvalSymlinks(server)
+	if err != nil {
+		return "", false
+	}
+	path = filepath.Join(filepath.Dir(file), Supervisor)
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return "", false
+	}
+	return path, true
 }
 
 // BecomeServer replaces this process with the server, which keeps the process id, the terminal and all signals. It

@@ -22,7 +22,8 @@ func programs(t *testing.T) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	for name, in := range map[string][2]string{
-		"switchyard-server":    {"../../..", "./cmd/switchyard-server"},
+		"switchyard-server":     {"../../..", "./cmd/switchyard-server"},
+		"switchyard-supervisor": {"../../..", "./cmd/switchyard-supervisor"},
 		"switchyard-nodeagent": {"../../..", "./services/nodeagent/cmd/nodeagent"},
 		"switchyard-replay":    {"../..", "./cmd/switchyard-replay"},
 	} {

@@ -29,6 +29,9 @@ type Backend struct {
 	followers conc.WaitGroup
 
 	mu sync.Mutex
+	// changed is called with a job to be looked at again. awaited are the pipes at which supervisors say so.
+	changed func(...train.JobID)
+	awaited map[*os.File]bool
 	// children are the supervisors that this process has started and must reap, by process number, with the folder of
 	// their attempt.
 	children map[int]string
@@ -44,13 +47,21 @@ type Backend struct {
 
 // New makes a back end over a data folder.
 func New(dataDir string, bounds Bounds) *Backend {
+	if bounds.User == nil {
+		bounds.User = self()
+	}
 	return &Backend{
 		Layout: Layout{DataDir: dataDir}, bounds: bounds, preparing: map[string]bool{}, troubles: map[string]error{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
+		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{},
 	}
 }
 
-// Run reaps supervisors that have ended, until ctx ends. It reports no events: Follow waits for each attempt.
-func (b *Backend) Run(ctx context.Context, _ func(...train.JobID)) error {
+// Run reaps supervisors that have ended, until ctx ends. It calls notify with jobs whose programs were started; Follow
+// waits for the end of attempts.
+func (b *Backend) Run(ctx context.Context, notify func(...train.JobID)) error {
+	b.mu.Lock()
+	b.changed = notify
+	b.mu.Unlock()
 	for range tick.Every(ctx, launch.Later) {
 		b.reap()
 	}
@@ -70,7 +81,14 @@ func (b *Backend) reap() {
 }
 
 // Close waits for what was begun. The context of Follow must have ended.
-func (b *Backend) Close() { b.followers.Wait() }
+func (b *Backend) Close() {
+	b.mu.Lock()
+	for started := range b.awaited {
+		_ = started.Close()
+	}
+	b.mu.Unlock()
+	b.followers.Wait()
+}
 
 // Mounts reports whether a job sees its folders under their fixed names: always in a container, otherwise if the
 // machine allows it.
@@ -78,9 +96,9 @@ func (b *Backend) Mounts(spec train.Spec) bool {
 	return spec.Image != "" || b.bounds.Sandbox != SandboxNone
 }
 
-// Secret reads the secret in a file, or makes one of 32 random bytes if the file does not exist. A secret has 64
-// hexadecimal digits.
-func Secret(path string) (string, error) {
+// secret reads the secret in a file, or makes one of 32 random bytes and writes it if the file does not exist or is not
+// whole. A secret has 64 hexadecimal digits.
+func secret(path string, write func(path string, data []byte) error) (string, error) {
 	data, err := os.ReadFile(path)
 	if err == nil && len(data) == 64 {
 		return string(data), nil
@@ -88,11 +106,11 @@ func Secret(path string) (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	secret, err := launch.NewSecret()
+	made, err := launch.NewSecret()
 	if err != nil {
 		return "", err
 	}
-	return secret, installation.WriteFile(path, []byte(secret))
+	return made, write(path, []byte(made))
 }
 
 // MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept.
@@ -101,11 +119,12 @@ func (b *Backend) MakeSecrets(_ context.Context, job train.JobID, number int) (c
 	if err := makeFolder(dir); err != nil {
 		return "", "", err
 	}
-	capability, err = Secret(filepath.Join(b.Job(job), capabilityName))
+	capability, err = secret(filepath.Join(b.Job(job), capabilityName), installation.WriteFile)
 	if err != nil {
 		return "", "", err
 	}
-	token, err = Secret(filepath.Join(dir, tokenName))
+	// An attempt whose token the machine has lost is lost itself, so the token needs no sync.
+	token, err = secret(filepath.Join(dir, tokenName), installation.ReplaceFile)
 	return capability, token, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -22,82 +21,49 @@ import (
 const cleanupTime = 20 * time.Second
 
 // startAll starts every process, all in one process group. On an error the caller has to end those that run.
-func (s *supervisor) startAll() error {
-	var failures []*os.File
-	for rank := range s.launch.Processes {
-		failure, err := s.start(rank)
-		if err != nil {
-			return fmt.Errorf("start process %d: %w", rank, err)
-		}
-		failures = append(failures, failure)
-	}
-	var first error // the others report the same
-	for _, t := range failures {
-		if err := failureOf(t); first == nil {
-			first = err
-		}
-		_ = t.Close()
-	}
-	return first
-}
-
-// failureOf returns why a process did not get to its program; nil if it did.
-func failureOf(failure *os.File) error {
-	message, err := io.ReadAll(io.LimitReader(failure, 4<<10))
-	if err != nil {
+func (s *supervisor) startAll() (err error) {
+	if s.stage, err = newStage(s.launch, s.dir); err != nil {
 		return err
 	}
-	return errorOf(message)
-}
-
-// ranked returns the command of a process that becomes one of the job's programs.
-func (s *supervisor) ranked(which ...string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", append([]string{rankArgument, s.dir}, which...)...)
-	// The marker is set from the first moment on; the supervisor's own environment is not inherited.
-	cmd.Env = []string{s.launch.Marker}
-	return cmd
-}
-
-// start starts one process on its way to the job's program. The returned file yields the reason if the process cannot
-// get there.
-func (s *supervisor) start(rank int) (*os.File, error) {
-	failure, failureIn, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	for rank := range s.launch.Processes {
+		if err := s.start(rank); err != nil {
+			return err
+		}
 	}
-	defer func() { _ = failureIn.Close() }()
+	return nil
+}
+
+// start starts one program.
+func (s *supervisor) start(rank int) error {
 	interactive := s.launch.Shell != nil && rank == 0 && s.terminals != nil
-	open := os.Pipe
+	open, attributes := os.Pipe, &syscall.SysProcAttr{Setpgid: true, Pgid: s.group}
 	if interactive {
-		open = openTerminal
+		open, attributes = openTerminal, onTerminal()
 	}
 	out, in, err := open()
 	if err != nil {
-		_ = failure.Close()
-		return nil, err
+		return err
 	}
 	defer func() { _ = in.Close() }()
-	cmd := s.ranked(strconv.Itoa(rank))
-	cmd.ExtraFiles = []*os.File{failureIn}
+	files := [3]*os.File{s.stage.nothing, in, in}
 	if interactive {
-		s.onTerminal(cmd, in)
-		s.terminals.own = newScreen(out, time.Now())
-	} else {
-		cmd.Stdout, cmd.Stderr = in, in
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: s.group, Pdeathsig: syscall.SIGKILL}
-		s.launch.Sandbox.apply(cmd.SysProcAttr)
+		files[0], s.terminals.own = in, newScreen(out, time.Now())
 	}
-	if err := cmd.Start(); err != nil {
-		_, _ = failure.Close(), out.Close()
-		return nil, err
+	pid, err := s.stage.start(s.launch.Processes[rank], files, attributes)
+	if err != nil {
+		_ = out.Close()
+		return err
 	}
-	pid := cmd.Process.Pid
 	if s.group == 0 {
 		s.group = pid
 	}
 	s.live[pid] = rank
-	// The supervisor reaps all its children itself, adopted orphans too.
-	_ = cmd.Process.Release()
+	s.copyOutput(rank, out, interactive)
+	return nil
+}
+
+// copyOutput copies what a program writes to the log, and to those who read it there, until the program has closed it.
+func (s *supervisor) copyOutput(rank int, out *os.File, interactive bool) {
 	prefix := ""
 	if len(s.launch.Processes) > 1 {
 		prefix = fmt.Sprintf("[%d] ", rank)
@@ -116,7 +82,6 @@ func (s *supervisor) start(rank int) (*os.File, error) {
 		_, _ = io.Copy(to, out)
 		copied.Flush()
 	})
-	return failure, nil
 }
 
 // ended is the end of a child.

@@ -17,6 +17,9 @@ type Bounds struct {
 	LogBytes        int64
 	KillAfterMillis int64
 	Sandbox         Sandbox
+	// User is the user whose rights jobs have; nil is that of this process. Supervisor starts supervisors.
+	User       *User
+	Supervisor Supervisor
 	// Processors are the processors of the machine that jobs may use.
 	Processors []int
 }
@@ -26,7 +29,7 @@ func (b Bounds) killAfter() time.Duration { return time.Duration(b.KillAfterMill
 // Compose makes the launch of an attempt on the machine itself or in containers.
 func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	made := Launch{
-		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
+		Version: launchVersion, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort,
 	}
 	made.Proxy = proxyOf(s, l)
@@ -46,7 +49,8 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		made.Sandbox, made.Mounts = b.Sandbox, mounts(s)
 	}
 	for rank, is := range s.Processes() {
-		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors), Serves: is.Serves()}
+		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors)}
+		p.describe(s, rank)
 		if !p.Serves {
 			p.Cores = s.Cores(is)
 		}
@@ -58,6 +62,18 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	made.Beside = made.Processes[0]
 	made.Beside.Args, made.Beside.Fallback = nil, ""
 	return made
+}
+
+// describe says what a process was given.
+func (p *Process) describe(s launch.Setting, rank int) {
+	is := s.Processes()[rank]
+	for _, d := range is.Devices {
+		p.Devices = append(p.Devices, d.ID)
+	}
+	p.Serves, p.MemoryMiB = is.Serves(), s.MemoryMiB(is)
+	if rank < len(s.Ports) {
+		p.Port = s.Ports[rank]
+	}
 }
 
 // proxyOf returns what the supervisor does for programs that do not call the job API; nil if that is nothing.
@@ -203,7 +219,9 @@ func container(s launch.Setting, rank int) Process {
 	default:
 		args = append(args, s.Spec.Command...)
 	}
-	return Process{Args: args, Env: pairs(client), Dir: s.Work, Serves: is.Serves()}
+	p := Process{Args: args, Env: pairs(client), Dir: s.Work}
+	p.describe(s, rank)
+	return p
 }
 
 // containerLimits bounds the processors and the memory of a container. CPU slots bound the processors already.

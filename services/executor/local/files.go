@@ -22,57 +22,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Launch is everything a supervisor needs to know. It is read from the attempt's folder.
-type Launch struct {
-	Job     train.JobID `json:"job"`
-	Attempt int         `json:"attempt"`
-	// Marker is a NAME=value that every process of the attempt has in its environment. It identifies what is left of
-	// a lost attempt.
-	Marker    string    `json:"marker"`
-	Processes []Process `json:"processes"`
-	// Mounts are bound into the attempt's own file system if Sandbox allows it.
-	Mounts  []Mount `json:"mounts,omitempty"`
-	Sandbox Sandbox `json:"sandbox,omitempty"`
-	// Output is the job's log, LimitBytes its largest size, Header the line that begins the attempt's part of it.
-	Output     string `json:"output"`
-	LimitBytes int64  `json:"limit_bytes"`
-	Header     string `json:"header"`
-	// Shell is set if the first process runs on a terminal. Beside is what runs on a terminal beside the processes, but
-	// for the command itself.
-	Shell  *Shell  `json:"shell,omitempty"`
-	Beside Process `json:"beside,omitzero"`
-	// Proxy is set if the supervisor calls the job API for the programs.
-	Proxy *Proxy `json:"proxy,omitempty"`
-	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
-	HorovodPort int `json:"horovod_port,omitempty"`
-	// KillAfterMillis is the time between asking processes to end and killing them.
-	KillAfterMillis int64 `json:"kill_after_ms"`
-	// Cleanup are commands that end what is not a child of the supervisor, that is, containers. They run when the
-	// attempt is ended by force.
-	Cleanup [][]string `json:"cleanup,omitempty"`
-}
-
-// Process is one process to start.
-type Process struct {
-	Args []string `json:"args"`
-	// Fallback is tried if Args[0] is not found.
-	Fallback string   `json:"fallback,omitempty"`
-	Env      []string `json:"env"`
-	Dir      string   `json:"dir"`
-	// CPUs are the processors that the process may use; if empty, it inherits them.
-	CPUs []int `json:"cpus,omitempty"`
-	// Cores is how many of the CPUs the process may use at first; 0 means all.
-	Cores int `json:"cores,omitempty"`
-	// Serves says that the process only serves the others: once they have ended, it is ended.
-	Serves bool `json:"serves,omitempty"`
-}
-
-// Mount shows the folder Source of the machine at Target, a name at the root of the job's file system.
-type Mount struct {
-	Source string `json:"source"`
-	Target string `json:"target"`
-}
-
 // supervisorFile identifies the supervisor. StartedAt is set when all programs have been started.
 type supervisorFile struct {
 	PID       int       `json:"pid"`
@@ -108,14 +57,18 @@ const attemptsName = installation.AttemptsName
 // Layout maps jobs and attempts to files below the data folder.
 type Layout = installation.Layout
 
-// writeJSON replaces a file atomically; its content is on disk before the file has its name.
-func writeJSON(path string, value any) error {
+// writeJSON replaces a file atomically by write: installation.WriteFile, or ReplaceFile if only processes may fail.
+func writeJSON(path string, value any, write func(path string, data []byte) error) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	return installation.WriteFile(path, append(data, '\n'))
+	return write(path, append(data, '\n'))
 }
+
+// errTorn says that a file is not whole. No process leaves such a file: it was replaced without a sync before the
+// machine failed.
+var errTorn = errors.New("is not whole")
 
 // readJSON reads a file; found is false if the file does not exist.
 func readJSON[T any](path string) (value T, found bool, err error) {
@@ -127,14 +80,24 @@ func readJSON[T any](path string) (value T, found bool, err error) {
 		return value, false, fmt.Errorf("read %s: %w", path, err)
 	}
 	if err := json.Unmarshal(data, &value); err != nil {
-		return value, false, fmt.Errorf("decode %s: %w", path, err)
+		return value, false, fmt.Errorf("%s %w: %w", path, errTorn, err)
 	}
 	return value, true, nil
 }
 
-// claim marks an attempt as taken; taken is false if it was taken before. The claim is on disk before anything is
-// started.
-func claim(dir string) (taken bool, err error) {
+// readWhole is readJSON for files that are replaced without a sync: a file that is not whole counts as absent.
+func readWhole[T any](path string) (value T, found bool, err error) {
+	value, found, err = readJSON[T](path)
+	if errors.Is(err, errTorn) {
+		var none T
+		return none, false, nil
+	}
+	return value, found, err
+}
+
+// claim marks an attempt as taken, for the process that holds its lock; taken is false if it was taken before. The
+// claim, with what the process writes along with it, has its name on disk before anything is started: one sync for all.
+func claim(dir string, along func() error) (taken bool, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, claimName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
@@ -142,8 +105,11 @@ func claim(dir string) (taken bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("claim %s: %w", dir, err)
 	}
-	if err := errors.Join(f.Sync(), f.Close(), installation.SyncFolder(dir)); err != nil {
-		// The attempt stays free: the caller holds the lock and starts nothing, and the next supervisor may try.
+	if err = errors.Join(f.Close(), along()); err == nil {
+		err = installation.SyncFolder(dir)
+	}
+	if err != nil {
+		// The attempt stays free: the caller starts nothing, and the next supervisor may try.
 		return false, errors.Join(fmt.Errorf("claim %s: %w", dir, err), os.Remove(f.Name()))
 	}
 	return true, nil

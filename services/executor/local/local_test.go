@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -21,8 +22,11 @@ import (
 // TestMain lets the test program be the supervisor of its own jobs.
 func TestMain(m *testing.M) {
 	RunIfAsked(os.Args)
+	if len(os.Args) == 2 && os.Args[1] == versionArgument {
+		os.Exit(Supervise(os.Args))
+	}
 	if len(os.Args) == 3 && os.Args[1] == probeArgument {
-		kind, err := Probe(context.Background(), os.Args[2])
+		kind, err := Probe(context.Background(), Supervisor{}, os.Args[2])
 		fmt.Printf("%s %v\n", kind, err)
 		os.Exit(0)
 	}
@@ -267,7 +271,7 @@ func TestManySupervisorsOneStart(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(filepath.Join(dir, launchName), l); err != nil {
+	if err := writeJSON(filepath.Join(dir, launchName), l, installation.ReplaceFile); err != nil {
 		t.Fatal(err)
 	}
 	var supervisors []*exec.Cmd

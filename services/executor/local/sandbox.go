@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // Sandbox says how a job gets its own file system.
@@ -25,49 +27,46 @@ const (
 	SandboxUser Sandbox = "user_mounts"
 )
 
-// apply adds the namespaces to the attributes of a process that is about to be started.
+// apply makes the process that is about to be started able to mount.
 func (s Sandbox) apply(a *syscall.SysProcAttr) {
-	switch s {
-	case SandboxNone:
-	case SandboxRoot:
-		a.Cloneflags |= syscall.CLONE_NEWNS
-	case SandboxUser:
-		a.Cloneflags |= syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		// The user stays the same. The right to mount within the namespace survives one exec and is dropped before
-		// the job's program.
-		a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+	if s != SandboxUser {
+		return
 	}
+	a.Cloneflags |= syscall.CLONE_NEWUSER
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	// The user stays the same. The right to mount within the namespace survives this exec, and is dropped before those
+	// of the job's programs.
+	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 }
 
 // probePrefix begins the name of a probe's folder; no job's name begins with it.
 const probePrefix = ".probe-"
 
 // ProbeSandbox finds out which sandbox this machine allows to jobs of a data folder. reason says why it allows none.
-func ProbeSandbox(ctx context.Context, dataDir string) (s Sandbox, reason, err error) {
+func ProbeSandbox(ctx context.Context, program Supervisor, dataDir string) (s Sandbox, reason, err error) {
 	scratch := filepath.Join(dataDir, "jobs")
 	if err := makeFolder(scratch); err != nil {
 		return SandboxNone, nil, err
 	}
-	s, reason = Probe(ctx, scratch)
+	s, reason = Probe(ctx, program, scratch)
 	return s, reason, nil
 }
 
-// Probe finds out which sandbox this machine allows, by running `test` in it with folders mounted. The error says why
-// there is none.
-func Probe(ctx context.Context, scratch string) (Sandbox, error) {
+// Probe finds out which sandbox this machine allows: the program of supervisors runs `test` in it with folders mounted.
+// The error says why there is none.
+func Probe(ctx context.Context, program Supervisor, scratch string) (Sandbox, error) {
 	kind := SandboxUser
 	if os.Geteuid() == 0 {
 		kind = SandboxRoot
 	}
-	if err := kind.try(ctx, scratch); err != nil {
+	if err := kind.try(ctx, program, scratch); err != nil {
 		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
 	}
 	return kind, nil
 }
 
-func (s Sandbox) try(ctx context.Context, scratch string) error {
+func (s Sandbox) try(ctx context.Context, program Supervisor, scratch string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	scratch, err := filepath.EvalSymlinks(scratch)
@@ -80,75 +79,83 @@ func (s Sandbox) try(ctx context.Context, scratch string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	launch := Launch{
-		Sandbox: s, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
+		Version: launchVersion, Sandbox: s, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
 		Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom", Env: []string{"PATH=" + os.Getenv("PATH")}}},
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), writeJSON(filepath.Join(dir, launchName), launch)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), writeJSON(filepath.Join(dir, launchName), launch, installation.ReplaceFile)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", rankArgument, dir, "0")
-	failure, in, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = failure.Close() }()
-	cmd.ExtraFiles = []*os.File{in}
+	cmd := exec.CommandContext(ctx, program.program(), tryArgument, dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	s.apply(cmd.SysProcAttr)
-	err = cmd.Run()
-	_ = in.Close()
-	if err != nil {
-		message := make([]byte, 1024)
-		n, _ := failure.Read(message)
-		return errors.Join(err, errorOf(message[:n]))
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(err, errors.New(strings.TrimSpace(string(said))))
 	}
 	return nil
 }
 
-func errorOf(message []byte) error {
-	if len(message) == 0 {
-		return nil
+// try starts the program of a launch as a supervisor does, and waits for it.
+func try(dir string) error {
+	l, err := readLaunch(dir)
+	if err != nil {
+		return err
 	}
-	return errors.New(string(message))
+	stage, err := newStage(l, dir)
+	if err != nil {
+		return err
+	}
+	pid, err := stage.start(l.Processes[0], [3]*os.File{stage.nothing, stage.nothing, stage.nothing}, &syscall.SysProcAttr{})
+	if err != nil {
+		return err
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
+		return errors.Join(errNotSeen, err)
+	}
+	return nil
 }
 
-// enter gives the calling process its own file system: everything at the root of the machine, with the mounts beside
-// it, under a root that cannot be written to. The process is alone in its mount namespace, so no other process is
-// affected. base is any folder; it is hidden for a moment.
+var errNotSeen = errors.New("a mounted folder does not show its files")
+
+// enter gives the calling thread its own file system: everything at the root of the machine, with the mounts beside
+// it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing else is affected.
+// base is any folder; it is hidden for a moment.
 func enter(base string, mounts []Mount) error {
 	// What is mounted from here on stays in here; what the machine mounts later is still seen.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("detach the mounts: %w", err)
 	}
+	pinned := make([]Mount, len(mounts))
 	for i, m := range mounts {
 		source, err := pin(m.Source)
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m.Target, plain(err))
 		}
-		mounts[i].Source = source
+		defer func() { _ = source.Close() }()
+		pinned[i] = Mount{Source: filepath.Join("/proc/self/fd", strconv.Itoa(int(source.Fd()))), Target: m.Target}
 	}
 	if err := stepAside(base); err != nil {
 		return err
 	}
-	if err := build(mounts); err != nil {
+	if err := build(pinned); err != nil {
 		return err
 	}
 	return leaveOldRoot()
 }
 
-// pin opens a folder and returns a path that leads there whatever is put in its place. The path must be free of
-// symbolic links: it was resolved when the launch was written, so a link in it was put there since, perhaps to lead
-// out of the folders that jobs may use. The descriptor is closed when the job's program takes over.
-func pin(path string) (string, error) {
+// pin opens a folder, so that what is put in its place later is not mounted. The path must be free of symbolic links:
+// it was resolved when the launch was written, so a link in it was put there since, perhaps to lead out of the folders
+// that jobs may use.
+func pin(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	pinned := filepath.Join("/proc/self/fd", strconv.Itoa(fd))
-	if led, err := os.Readlink(pinned); err != nil || led != filepath.Clean(path) {
-		return "", fmt.Errorf("%s now leads to %s by a symbolic link", path, led)
+	if led, err := os.Readlink(filepath.Join("/proc/self/fd", strconv.Itoa(fd))); err != nil || led != filepath.Clean(path) {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("%s now leads to %s by a symbolic link", path, led)
 	}
-	return pinned, nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // Where the old and the new root are mounted while the new one is built.

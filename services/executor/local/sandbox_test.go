@@ -23,7 +23,7 @@ const probeArgument = "__probe"
 // sandboxed returns the sandbox of this machine, or skips.
 func sandboxed(t *testing.T, b *bench) Sandbox {
 	t.Helper()
-	kind, err := Probe(b.t.Context(), b.DataDir)
+	kind, err := Probe(b.t.Context(), Supervisor{}, b.DataDir)
 	if err != nil {
 		t.Skipf("this machine allows no mount namespaces: %v", err)
 	}

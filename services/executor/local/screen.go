@@ -23,6 +23,8 @@ type screen struct {
 	viewers map[*net.UnixConn]struct{}
 	// recent is the end of what was written, for the next viewer.
 	recent []byte
+	// last is the packet that viewers get at the end; nil before it.
+	last []byte
 	// left is when the last viewer went, or the screen was made.
 	left time.Time
 
@@ -72,6 +74,9 @@ func (s *screen) view(c *net.UnixConn, size train.TerminalSize) {
 	s.viewers[c] = struct{}{}
 	s.typed.Store(time.Now().UnixNano())
 	s.show(c, s.recent)
+	if s.last != nil {
+		s.dismiss()
+	}
 	s.mu.Unlock()
 	resize(s.master, size)
 	packet := make([]byte, train.TerminalPacketSize+1)
@@ -119,13 +124,20 @@ func (s *screen) drain() {
 // end tells the viewers how the program ended, and lets them go.
 func (s *screen) end(status int) {
 	packet, err := train.TerminalPacket(train.TerminalExit, status)
+	if err != nil {
+		return // a number is always encoded
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last = packet
+	s.dismiss()
+}
+
+// dismiss tells those who look on that it is over.
+func (s *screen) dismiss() {
 	for c := range s.viewers {
-		if err == nil {
-			_ = c.SetWriteDeadline(time.Now().Add(viewerPatience))
-			_, _ = c.Write(packet)
-		}
+		_ = c.SetWriteDeadline(time.Now().Add(viewerPatience))
+		_, _ = c.Write(s.last)
 		_ = c.Close()
 	}
 	clear(s.viewers)

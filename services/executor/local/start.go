@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -149,10 +149,13 @@ func (b *Backend) Spawn(l Launch) error {
 	if exists(filepath.Join(dir, claimName)) {
 		return nil
 	}
-	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may be
-	// reading the file.
-	if path := filepath.Join(dir, launchName); !exists(path) {
-		if err := writeJSON(path, l); err != nil {
+	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may have read
+	// the file.
+	path := filepath.Join(dir, launchName)
+	if _, found, err := readWhole[Launch](path); err != nil {
+		return err
+	} else if !found {
+		if err := writeJSON(path, l, installation.ReplaceFile); err != nil {
 			return err
 		}
 	}
@@ -161,21 +164,43 @@ func (b *Backend) Spawn(l Launch) error {
 		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
 	}
 	defer func() { _ = stderr.Close() }()
-	cmd := exec.Command("/proc/self/exe", supervisorArgument, dir)
-	cmd.Dir = "/"
-	cmd.Stdout, cmd.Stderr = stderr, stderr
+	started, tell, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+	}
+	defer func() { _ = tell.Close() }()
+	cmd := b.bounds.Supervisor.command(dir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tell, stderr, stderr
 	if len(l.Cleanup) == 0 { // only the client of a container runtime needs the executor's environment
 		cmd.Env = []string{}
 	}
 	// In a session of its own, neither the terminal nor the end of the executor reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	l.Sandbox.apply(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
+		_ = started.Close()
 		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.children[cmd.Process.Pid] = dir
+	b.awaitStart(l.Job, started)
 	return cmd.Process.Release()
+}
+
+// awaitStart looks at a job again once its supervisor has closed its end of a pipe: its programs run, or it has ended.
+// The caller holds the lock.
+func (b *Backend) awaitStart(job train.JobID, started *os.File) {
+	changed := b.changed
+	b.awaited[started] = true
+	b.followers.Go(func() {
+		_, _ = started.Read(make([]byte, 1))
+		_ = started.Close()
+		b.mu.Lock()
+		delete(b.awaited, started)
+		b.mu.Unlock()
+		changed(job)
+	})
 }
 
 // Refuse records the end of an attempt that cannot be started. It does nothing if the attempt was started before.
@@ -194,9 +219,9 @@ func refuse(dir string, e train.Exit) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	taken, err := claim(dir)
+	taken, err := claim(dir, func() error { return nil })
 	if err != nil || !taken {
 		return err
 	}
-	return writeJSON(filepath.Join(dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()})
+	return writeJSON(filepath.Join(dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()}, installation.WriteFile)
 }

@@ -55,7 +55,7 @@ func status(dir string) (launch.Status, error) {
 // readStatus reads what the supervisor wrote.
 func readStatus(dir string) (launch.Status, error) {
 	var s launch.Status
-	sup, found, err := readJSON[supervisorFile](filepath.Join(dir, supervisorName))
+	sup, found, err := readWhole[supervisorFile](filepath.Join(dir, supervisorName))
 	if err != nil {
 		return s, err
 	}

@@ -73,14 +73,14 @@ func signalProcess(pid int, start uint64, signal unix.Signal) error {
 // called until there are none.
 func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err error) {
 	dir := b.Attempt(a.Job, a.Number)
-	sup, found, err := readJSON[supervisorFile](filepath.Join(dir, supervisorName))
+	sup, found, err := readWhole[supervisorFile](filepath.Join(dir, supervisorName))
 	if err != nil {
 		return 0, err
 	}
 	if !found {
 		sup = supervisorFile{PID: a.PID, PIDStart: a.PIDStart, BootID: a.BootID}
 	}
-	l, found, err := readJSON[Launch](filepath.Join(dir, launchName))
+	l, found, err := readWhole[Launch](filepath.Join(dir, launchName))
 	if err != nil {
 		return 0, err
 	}

@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -28,6 +28,7 @@ type supervisor struct {
 	dir    string
 	launch Launch
 	log    *joblog.Log
+	stage  *stage
 	// live maps the processes that were started and have not ended to their rank, by process number; group is their
 	// process group.
 	live  map[int]int
@@ -57,38 +58,22 @@ type supervisor struct {
 // retryWrite is the delay after a failed write (a full disk) before the next try.
 const retryWrite = time.Second
 
-// runSupervisor is the life of a supervisor; it returns the exit status of its process.
-func runSupervisor(args []string) int {
-	// The kernel kills the job's processes when the thread that started them ends, so this thread stays until the
-	// end.
-	runtime.LockOSThread()
-	if len(args) != 1 {
-		fmt.Fprintf(os.Stderr, "supervisor: want a folder, have %q\n", args)
-		return 2
-	}
-	if err := supervise(args[0]); err != nil {
-		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
-		return 1
-	}
-	return 0
-}
-
 func supervise(dir string) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	lock, err := takeOver(dir)
+	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen{}}
+	// Nothing is started before the claim and the supervisor's process number are on disk: nobody could end it.
+	lock, err := takeOver(dir, func() error { return s.declare(time.Time{}) })
 	if err != nil || lock == nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen{}}
-	launch, found, err := readJSON[Launch](filepath.Join(dir, launchName))
-	if err != nil || !found {
-		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("no launch file: %v", err)})
+	if s.launch, err = readLaunch(dir); err != nil {
+		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
-	s.launch = launch
+	launch := s.launch
 	s.log, err = joblog.Open(launch.Output, launch.LimitBytes)
 	if passes(err) {
 		return s.giveUp(err)
@@ -100,10 +85,6 @@ func supervise(dir string) error {
 	s.proxy = newProxy(launch.Proxy, s.log)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
-	}
-	// Nothing is started before the supervisor's process number is on disk: nobody could end it.
-	if err := s.declare(time.Time{}); err != nil {
-		return s.giveUp(err)
 	}
 	if err := s.begin(); err != nil {
 		s.blame(unstarted(err))
@@ -133,6 +114,7 @@ func (s *supervisor) begin() (err error) {
 	}
 	s.startedAt = time.Now().UTC()
 	s.saveStart()
+	s.tellStarted()
 	s.proxy.watch()
 	s.terminals.serve()
 	s.watchScreen()
@@ -140,7 +122,7 @@ func (s *supervisor) begin() (err error) {
 }
 
 // takeOver makes this process the one supervisor of the attempt; it returns nil if another one is or was.
-func takeOver(dir string) (*os.File, error) {
+func takeOver(dir string, declare func() error) (*os.File, error) {
 	deadline := time.NewTimer(claimPatience)
 	defer deadline.Stop()
 	again := time.NewTicker(2 * time.Millisecond)
@@ -151,7 +133,7 @@ func takeOver(dir string) (*os.File, error) {
 			return nil, err
 		}
 		if lock != nil {
-			taken, err := claim(dir)
+			taken, err := claim(dir, declare)
 			if err != nil || !taken {
 				_ = lock.Close()
 				return nil, err
@@ -198,13 +180,16 @@ func (s *supervisor) saveStart() {
 	}
 }
 
+// tellStarted closes the pipe at whose other end the executor waits. Without it, the executor looks now and then.
+func (s *supervisor) tellStarted() { _ = unix.Dup3(int(s.stage.nothing.Fd()), 0, 0) }
+
 // declare records who supervises and when the programs started.
 func (s *supervisor) declare(startedAt time.Time) error {
 	self, err := kernel.Process(os.Getpid())
 	if err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(s.dir, supervisorName), supervisorFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt})
+	return writeJSON(filepath.Join(s.dir, supervisorName), supervisorFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt}, installation.ReplaceFile)
 }
 
 // finish records the end; it is on disk when finish returns. Until it can be written, this process stays and holds
@@ -231,7 +216,7 @@ func (s *supervisor) finish(e train.Exit) error {
 		}
 	}
 	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
-	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end) })
+	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end, installation.WriteFile) })
 	s.terminals.end(e.Code)
 	return err
 }

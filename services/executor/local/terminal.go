@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // Shell makes the first process of an attempt interactive: it runs on a terminal.
@@ -200,35 +200,18 @@ func (s *supervisor) openBeside(a asked) {
 		return
 	}
 	defer func() { _ = slave.Close() }()
-	failure, failureIn, err := os.Pipe()
-	if err != nil {
-		_ = master.Close()
-		return
-	}
-	defer func() { _, _ = failure.Close(), failureIn.Close() }()
-	cmd := s.ranked(append([]string{besideArgument, a.request.Term}, a.request.Command...)...)
-	cmd.ExtraFiles = []*os.File{failureIn}
-	s.onTerminal(cmd, slave)
-	if err := cmd.Start(); err != nil {
-		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
-		_ = master.Close()
-		return
-	}
 	opened = newScreen(master, time.Now())
-	_ = failureIn.Close()
-	if err := failureOf(failure); err != nil {
+	pid, err := s.stage.start(s.launch.beside(a.request.Term, a.request.Command), [3]*os.File{slave, slave, slave}, onTerminal())
+	if err != nil {
 		_, _ = fmt.Fprintf(opened, "%v\r\n", err)
+		opened.end(launch.CannotStart)
+		return
 	}
-	s.beside[cmd.Process.Pid] = opened
-	_ = cmd.Process.Release()
+	s.beside[pid] = opened
 }
 
 // onTerminal gives a program a terminal of its own.
-func (s *supervisor) onTerminal(cmd *exec.Cmd, slave *os.File) {
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
-	s.launch.Sandbox.apply(cmd.SysProcAttr)
-}
+func onTerminal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true, Setctty: true} }
 
 // endBeside lets the viewer of a program that has ended see its last words, and its status.
 func (s *supervisor) endBeside(e ended) {

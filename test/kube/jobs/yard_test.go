@@ -41,7 +41,7 @@ func prepare(c *lab.Cluster, dir string) error {
 	cluster, binaries = c, dir
 	ctx := context.Background()
 	for name, pkg := range map[string]string{
-		"switchyard": "cmd/switchyard", "switchyard-server": "cmd/switchyard-server", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
+		"switchyard": "cmd/switchyard", "switchyard-server": "cmd/switchyard-server", "switchyard-supervisor": "cmd/switchyard-supervisor", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
 		"nodeagent": "services/nodeagent/cmd/nodeagent", "planner": "services/planner/cmd/planner",
 		"profiler": "services/profiler/cmd/profiler",
 	} {

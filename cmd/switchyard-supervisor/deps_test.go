@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTheSupervisorIsSmall looks at everything that the supervisor links, and at its size.
+func TestTheSupervisorIsSmall(t *testing.T) {
+	const own = "github.com/switchyard-dl/switchyard/"
+	allowed := []string{
+		own + "libs/installation", own + "libs/jobfiles", own + "libs/joblog", own + "libs/proc", own + "libs/tick", own + "libs/train", own + "libs/unit",
+		own + "libs/upload", own + "services/executor/launch", own + "services/executor/local", own + "cmd/switchyard-supervisor",
+		"github.com/sourcegraph/conc", "golang.org/x/sys/unix",
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	linked := strings.Fields(string(out))
+	if len(linked) < len(allowed) {
+		t.Fatalf("only %d packages: is this the whole supervisor?", len(linked))
+	}
+	for _, pkg := range linked {
+		fits := false
+		for _, a := range allowed {
+			fits = fits || pkg == a || strings.HasPrefix(pkg, a+"/")
+		}
+		if !fits {
+			t.Errorf("the supervisor links %s, which each running job would pay for", pkg)
+		}
+	}
+	binary := filepath.Join(t.TempDir(), "switchyard-supervisor")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	const most = 8 << 20
+	if info, err := os.Stat(binary); err != nil || info.Size() > most {
+		t.Errorf("the supervisor has %d bytes, more than %d: %v", info.Size(), most, err)
+	}
+	if out, err := exec.CommandContext(t.Context(), binary, "version").Output(); err != nil || strings.TrimSpace(string(out)) != "1" {
+		t.Errorf("version %q, %v", out, err)
+	}
+}

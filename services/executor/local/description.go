@@ -1,0 +1,123 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// launchVersion is the version of launches that this program writes. It reads all versions up to this one.
+const launchVersion = 1
+
+// Launch is the whole description of an attempt: what runs as whom, where, on what and for how long. It is one file in
+// the attempt's folder, and the supervisor reads no other.
+type Launch struct {
+	// Version is launchVersion; launches from before there was one have 0.
+	Version int         `json:"version"`
+	Job     train.JobID `json:"job"`
+	Attempt int         `json:"attempt"`
+	// User is the user whose rights the processes have; nil is that of the supervisor.
+	User *User `json:"user,omitempty"`
+	// Marker is a NAME=value that every process of the attempt has in its environment. It identifies what is left of
+	// a lost attempt.
+	Marker    string    `json:"marker"`
+	Processes []Process `json:"processes"`
+	// Mounts are bound into the attempt's own file system if Sandbox allows it.
+	Mounts  []Mount `json:"mounts,omitempty"`
+	Sandbox Sandbox `json:"sandbox,omitempty"`
+	// Output is the job's log, LimitBytes its largest size, Header the line that begins the attempt's part of it.
+	Output     string `json:"output"`
+	LimitBytes int64  `json:"limit_bytes"`
+	Header     string `json:"header"`
+	// Shell is set if the first process runs on a terminal. Beside is what runs on a terminal beside the processes, but
+	// for the command itself.
+	Shell  *Shell  `json:"shell,omitempty"`
+	Beside Process `json:"beside,omitzero"`
+	// Proxy is set if the supervisor calls the job API for the programs.
+	Proxy *Proxy `json:"proxy,omitempty"`
+	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
+	HorovodPort int `json:"horovod_port,omitempty"`
+	// KillAfterMillis is the time between asking processes to end and killing them.
+	KillAfterMillis int64 `json:"kill_after_ms"`
+	// Cleanup are commands that end what is not a child of the supervisor, that is, containers. They run when the
+	// attempt is ended by force.
+	Cleanup [][]string `json:"cleanup,omitempty"`
+}
+
+// Process is one process to start.
+type Process struct {
+	Args []string `json:"args"`
+	// Fallback is tried if Args[0] is not found.
+	Fallback string   `json:"fallback,omitempty"`
+	Env      []string `json:"env"`
+	Dir      string   `json:"dir"`
+	// CPUs are the processors that the process may use; if empty, it inherits them.
+	CPUs []int `json:"cpus,omitempty"`
+	// Cores is how many of the CPUs the process may use at first; 0 means all.
+	Cores int `json:"cores,omitempty"`
+	// Devices are what the process was given, Port is where the others reach it, and MemoryMiB is the main memory that it
+	// may use (0: no limit). They are in its environment or its command, too.
+	Devices   []train.DeviceID `json:"devices,omitempty"`
+	Port      int              `json:"port,omitempty"`
+	MemoryMiB int64            `json:"memory_mib,omitempty"`
+	// Serves says that the process only serves the others: once they have ended, it is ended.
+	Serves bool `json:"serves,omitempty"`
+}
+
+// Mount shows the folder Source of the machine at Target, a name at the root of the job's file system.
+type Mount struct {
+	Source string `json:"source"`
+	Target string `json:"target"`
+}
+
+// User is a user of the machine by numbers.
+type User struct {
+	UID    int   `json:"uid"`
+	GID    int   `json:"gid"`
+	Groups []int `json:"groups,omitempty"`
+}
+
+// self returns the user of this process.
+func self() *User {
+	groups, _ := os.Getgroups() // the system call has no error that can occur here
+	return &User{UID: os.Geteuid(), GID: os.Getegid(), Groups: groups}
+}
+
+// credential returns what makes a process one of this user; nil if it is one already. Only root can become another.
+func (u *User) credential() (*syscall.Credential, error) {
+	switch uid := os.Geteuid(); {
+	case u == nil, u.UID == uid && u.GID == os.Getegid():
+		return nil, nil
+	case uid != 0:
+		return nil, fmt.Errorf("%w: uid %d asked for, %d here", errOtherUser, u.UID, uid)
+	}
+	c := &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)}
+	for _, g := range u.Groups {
+		c.Groups = append(c.Groups, uint32(g))
+	}
+	return c, nil
+}
+
+var (
+	errOtherUser = errors.New("only a supervisor of root can run a job as another user")
+	errNoLaunch  = errors.New("there is no launch file")
+	errNewer     = errors.New("this supervisor is older than what started it: install switchyard-supervisor and switchyard-server of one version")
+)
+
+// readLaunch reads the launch in an attempt's folder.
+func readLaunch(dir string) (Launch, error) {
+	l, found, err := readJSON[Launch](filepath.Join(dir, launchName))
+	switch {
+	case err != nil:
+		return Launch{}, err
+	case !found:
+		return Launch{}, fmt.Errorf("%w in %s", errNoLaunch, dir)
+	case l.Version > launchVersion:
+		return Launch{}, fmt.Errorf("%w (launches of version %d, not %d)", errNewer, launchVersion, l.Version)
+	}
+	return l, nil
+}

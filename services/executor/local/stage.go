@@ -1,0 +1,267 @@
+package local
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/sourcegraph/conc"
+	"golang.org/x/sys/unix"
+)
+
+// The hidden first arguments with which the program is started as a supervisor, or to try the mounts of one.
+const (
+	supervisorArgument = "__shim"
+	tryArgument        = "__try"
+	versionArgument    = "version"
+)
+
+// RunIfAsked takes over a process that was started as a supervisor, and then does not return. Main functions call it
+// first.
+func RunIfAsked(args []string) {
+	if len(args) > 1 && (args[1] == supervisorArgument || args[1] == tryArgument) {
+		os.Exit(Supervise(args)) //nolint:forbidigo // the process is the supervisor from here on: there is no main to go back to
+	}
+}
+
+// Supervise is the main function of a supervisor; it returns the exit status.
+func Supervise(args []string) int {
+	const usage = 2
+	var err error
+	switch {
+	case len(args) == 2 && args[1] == versionArgument:
+		fmt.Fprintln(os.Stdout, launchVersion)
+	case len(args) == 3 && args[1] == supervisorArgument:
+		err = supervise(args[2])
+	case len(args) == 3 && args[1] == tryArgument:
+		err = try(args[2])
+	default:
+		fmt.Fprintln(os.Stderr, "switchyard-supervisor runs one attempt of a job; the executor starts it. `switchyard-supervisor version` prints the version of the launches that it reads.")
+		return usage
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// stage is the thread from which programs are started. It has the file system, the working folder and the processors of
+// the programs, so each has them from its first instruction and no program runs in between. The rest of the supervisor
+// keeps those of the machine.
+type stage struct {
+	launch Launch
+	tasks  chan func()
+	// processors are those of a program that is bound to none.
+	processors unix.CPUSet
+	nothing    *os.File
+}
+
+// newStage makes the file system of the programs. base is any folder; the programs do not see it hidden.
+func newStage(l Launch, base string) (*stage, error) {
+	nothing, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{launch: l, tasks: make(chan func()), nothing: nothing}
+	var thread conc.WaitGroup // the kernel kills the programs when the thread that started them ends: it never does
+	thread.Go(func() {
+		runtime.LockOSThread()
+		for task := range s.tasks {
+			task()
+		}
+	})
+	return s, s.do(func() error {
+		if err := unix.SchedGetaffinity(0, &s.processors); err != nil {
+			return fmt.Errorf("read the processors: %w", err)
+		}
+		if l.Sandbox == SandboxNone {
+			return os.NewSyscallError("unshare the working folder", unix.Unshare(unix.CLONE_FS))
+		}
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("make a mount namespace: %w", err)
+		}
+		return enter(base, l.Mounts)
+	})
+}
+
+// do runs a task on the thread.
+func (s *stage) do(task func() error) error {
+	done := make(chan error)
+	s.tasks <- func() { done <- task() }
+	return <-done
+}
+
+// start starts a program and returns its process number once the program has taken over.
+func (s *stage) start(p Process, files [3]*os.File, attributes *syscall.SysProcAttr) (pid int, err error) {
+	attributes.Pdeathsig = syscall.SIGKILL // a program must not outlive its supervisor
+	if attributes.Credential, err = s.launch.User.credential(); err != nil {
+		return 0, err
+	}
+	err = s.do(func() error {
+		if err := s.bind(narrowed(p.CPUs, p.Cores)); err != nil {
+			return err
+		}
+		if err := os.Chdir(p.Dir); err != nil {
+			return fmt.Errorf("enter the working folder: %w", plain(err))
+		}
+		program, name, err := find(p)
+		if err != nil {
+			return err
+		}
+		execute := func(program string, args ...string) error {
+			started, err := os.StartProcess(program, append(args, p.Args[1:]...), &os.ProcAttr{Env: p.Env, Files: files[:], Sys: attributes})
+			if err == nil {
+				pid = started.Pid
+				_ = started.Release() // the supervisor reaps all its children itself, adopted orphans too
+			}
+			return err
+		}
+		// The name is passed on as given, because interpreters find their libraries by it.
+		if err = execute(program, name); err == nil {
+			return nil
+		}
+		begin := beginning(program)
+		if errors.Is(err, unix.ENOEXEC) && !bytes.ContainsRune(begin, 0) {
+			const shell = "/bin/sh" // runs a script that names no interpreter, as every shell does
+			err = execute(shell, shell, program)
+		}
+		if err == nil {
+			return nil
+		}
+		code, _ := errors.AsType[syscall.Errno](err)
+		return cannotExecute(program, begin, code)
+	})
+	return pid, err
+}
+
+// beginning returns the first bytes of a file.
+func beginning(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	begin := make([]byte, 256) // the kernel reads no more of an interpreter's name
+	n, _ := f.Read(begin)
+	return begin[:n]
+}
+
+// beside returns what runs beside the ranks, on a kind of terminal; without a command that is a shell.
+func (l Launch) beside(terminal string, command []string) Process {
+	p := l.Beside
+	if len(command) == 0 {
+		command = []string{"sh", "-c", `exec "${SHELL:-sh}"`}
+	}
+	p.Env, p.Args = append(slices.Clone(p.Env), "TERM="+cmp.Or(terminal, "dumb")), append(slices.Clone(p.Args), command...)
+	return p
+}
+
+// cannotExecute explains the kernel's error codes.
+func cannotExecute(program string, begin []byte, err error) error {
+	line, _, _ := bytes.Cut(begin, []byte("\n"))
+	interpreter, script := bytes.CutPrefix(line, []byte("#!"))
+	switch {
+	case errors.Is(err, unix.ENOEXEC):
+		return fmt.Errorf("cannot run %s: not a program for this machine", program)
+	case errors.Is(err, unix.ENOENT) && bytes.HasSuffix(line, []byte("\r")):
+		return fmt.Errorf(`cannot run %s: its first line ends as on Windows; sed -i 's/\r$//' %s makes it a script of Unix`, program, program)
+	case errors.Is(err, unix.ENOENT) && script:
+		return fmt.Errorf("cannot run %s: its first line names the interpreter %s, which is not there", program, strings.TrimSpace(string(interpreter)))
+	default:
+		return fmt.Errorf("cannot run %s: %w", program, err)
+	}
+}
+
+// plain strips the operation from an error about a path, because the message is for the job's owner.
+func plain(err error) error {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("%s: %w", path.Path, path.Err)
+	}
+	return err
+}
+
+// find looks the program up in the PATH of the job as a shell would. It also returns the name by which it was found.
+func find(p Process) (program, name string, err error) {
+	if len(p.Args) == 0 || p.Args[0] == "" {
+		return "", "", errors.New("no command")
+	}
+	var errs []string
+	for _, name := range []string{p.Args[0], p.Fallback} {
+		if name == "" {
+			continue
+		}
+		program, err := lookUp(name, p.Env)
+		if err == nil {
+			return program, name, nil
+		}
+		errs = append(errs, err.Error())
+	}
+	return "", "", errors.New(strings.Join(errs, "; "))
+}
+
+func lookUp(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	for _, dir := range filepath.SplitList(variable(env, "PATH")) {
+		program := filepath.Join(dir, name)
+		if executable(program) == nil {
+			return filepath.Abs(program)
+		}
+	}
+	if filepath.Ext(name) != "" && exists(name) {
+		return "", fmt.Errorf("command not found: %s; to run the file of the working folder, put its interpreter before it, as in python3 %s", name, name)
+	}
+	return "", fmt.Errorf("command not found: %s", name)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("command not found: %s", path)
+	case err != nil:
+		return fmt.Errorf("cannot run %w", plain(err))
+	case info.IsDir():
+		return fmt.Errorf("cannot run %s: is a folder", path)
+	}
+	if _, err := exec.LookPath(path); err != nil {
+		return fmt.Errorf("cannot run %s: no permission to execute it (chmod +x gives it)", path)
+	}
+	return nil
+}
+
+// variable returns the last value of a name, which is the one that counts.
+func variable(env []string, name string) string {
+	value := ""
+	for _, pair := range env {
+		if v, found := strings.CutPrefix(pair, name+"="); found {
+			value = v
+		}
+	}
+	return value
+}
+
+// bind keeps the thread, and the program that it starts next, on the given processors; without any, on all.
+func (s *stage) bind(cpus []int) error {
+	set := s.processors
+	if len(cpus) > 0 {
+		set.Zero()
+	}
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind to the processors %v: %w", cpus, err)
+	}
+	return nil
+}
