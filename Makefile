@@ -57,7 +57,7 @@ build: $(PROGRAMS) $(SERVICES:%=$(BIN)/switchyard-%) $(LAB) ## build the command
 # Go's build cache knows what changed, so every build asks it.
 # The command needs no C compiler.
 $(BIN)/switchyard: tools-go FORCE
-	CGO_ENABLED=0 $(GO) build -o $@ ./cmd/switchyard
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $@ ./cmd/switchyard
 
 $(BIN)/switchyard-server: tools-cc FORCE
 	$(GO) build -ldflags '-s -w' -o $@ ./cmd/switchyard-server

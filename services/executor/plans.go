@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -144,6 +145,9 @@ func (f *planFollower) onPlan(m bus.Message) {
 		return
 	}
 	f.cache.follow(decided.Plan)
+	if err := f.fence.sync(); err != nil {
+		f.log.Warn("the generation of the newest plan is not on disk yet", "file", f.fence.path, "error", err)
+	}
 }
 
 // fence keeps the highest generation of a plan that was accepted here. It is a file and not a key of the bus, because
@@ -160,6 +164,9 @@ func openFence(dataDir string) (*fence, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return f, nil
 	}
+	if data = bytes.Trim(data, "\x00"); err == nil && len(data) == 0 {
+		return f, nil // the machine failed before the first generation was on disk
+	}
 	if err == nil {
 		f.highest, err = strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 	}
@@ -173,7 +180,8 @@ func openFence(dataDir string) (*fence, error) {
 // of the range, once accepted, would make this executor refuse every later plan.
 const farthestLeap = 1 << 40
 
-// accept reports whether a plan may be followed; an accepted generation is on disk when it returns.
+// accept reports whether a plan may be followed. When it returns, every later process finds an accepted generation;
+// sync makes it survive the machine.
 func (f *fence) accept(generation uint64) (bool, error) {
 	switch {
 	case generation < f.highest || generation-f.highest > farthestLeap:
@@ -181,9 +189,15 @@ func (f *fence) accept(generation uint64) (bool, error) {
 	case generation == f.highest:
 		return true, nil
 	}
-	if err := installation.WriteFile(f.path, strconv.AppendUint(nil, generation, 10)); err != nil {
+	if err := installation.ReplaceFile(f.path, strconv.AppendUint(nil, generation, 10)); err != nil {
 		return false, err
 	}
 	f.highest = generation
 	return true, nil
+}
+
+// sync writes the accepted generation to disk. It is no part of accept, because jobs would start later for it: after a
+// failure of the machine the bus has every plan that was followed.
+func (f *fence) sync() error {
+	return installation.WriteFile(f.path, strconv.AppendUint(nil, f.highest, 10))
 }

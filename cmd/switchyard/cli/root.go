@@ -41,9 +41,14 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 	}
 	root.Version = build.This().Version
 	root.AddCommand(serverCommands()...)
-	a.Add(root, Commands()...)
+	args := compat.Args(argv)
+	for _, commands := range [][]console.Command{jobs.Commands(), otherCommands()} {
+		if a.Add(root, commands...); len(args) > 0 && slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == args[0] }) {
+			break // making the others takes longer than some commands run
+		}
+	}
 	group(root)
-	return a.Run(root, compat.Args(argv))
+	return a.Run(root, args)
 }
 
 // group puts the commands into the groups that --help shows.
@@ -71,10 +76,13 @@ func group(root *cobra.Command) {
 }
 
 // Commands returns all commands.
-func Commands() []console.Command {
+func Commands() []console.Command { return append(jobs.Commands(), otherCommands()...) }
+
+// otherCommands returns the commands that people use less often than those of jobs.
+func otherCommands() []console.Command {
 	single := []console.Command{
 		demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
-	return slices.Concat(jobs.Commands(), results.Commands(), cluster.Commands(), whatif.Commands(), single)
+	return slices.Concat(results.Commands(), cluster.Commands(), whatif.Commands(), single)
 }

@@ -118,11 +118,10 @@ func (s *stage) start(p Process, files [3]*os.File, attributes *syscall.SysProcA
 			return err
 		}
 		execute := func(program string, args ...string) error {
-			started, err := os.StartProcess(program, append(args, p.Args[1:]...), &os.ProcAttr{Env: p.Env, Files: files[:], Sys: attributes})
-			if err == nil {
-				pid = started.Pid
-				_ = started.Release() // the supervisor reaps all its children itself, adopted orphans too
-			}
+			// The supervisor reaps all its children itself, adopted orphans too.
+			pid, _, err = syscall.StartProcess(program, append(args, p.Args[1:]...), &syscall.ProcAttr{
+				Env: p.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: attributes,
+			})
 			return err
 		}
 		// The name is passed on as given, because interpreters find their libraries by it.
@@ -137,8 +136,7 @@ func (s *stage) start(p Process, files [3]*os.File, attributes *syscall.SysProcA
 		if err == nil {
 			return nil
 		}
-		code, _ := errors.AsType[syscall.Errno](err)
-		return cannotExecute(program, begin, code)
+		return cannotExecute(program, begin, err)
 	})
 	return pid, err
 }

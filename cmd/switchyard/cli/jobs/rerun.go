@@ -42,7 +42,7 @@ func rerun(ctx context.Context, a *console.Console, y console.Yard, ref, id stri
 	if err != nil {
 		return err
 	}
-	if result.Predicted, err = firstPrediction(ctx, y, next); err != nil {
+	if result.Predicted, err = firstPrediction(ctx, y, result); err != nil {
 		return err
 	}
 	return printSubmission(a, result, time.Now())

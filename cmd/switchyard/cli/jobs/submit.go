@@ -80,7 +80,7 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 					return err
 				}
 				if !result.array {
-					result.Predicted, err = firstPrediction(ctx, y, id)
+					result.Predicted, err = firstPrediction(ctx, y, result)
 				}
 				if err != nil {
 					return err
@@ -284,12 +284,18 @@ func findNamed(ctx context.Context, y console.Yard, spec *train.Spec) error {
 }
 
 // firstPrediction returns what the first plan that knows the job predicts, if there is one within a moment.
-func firstPrediction(ctx context.Context, y console.Yard, id train.JobID) (train.Predicted, error) {
+func firstPrediction(ctx context.Context, y console.Yard, r SubmitResult) (train.Predicted, error) {
 	var standing view.Standing
 	var unread error
-	_, err := awaitJob(ctx, y, id, planPatience, func(j train.Job) bool {
-		standing, unread = y.Standing(ctx, id)
-		return unread != nil || standing.Plan != nil || j.State != train.StateQueued || j.Reason != train.ReasonAdmitted
+	fresh := !r.Repeat
+	_, err := awaitJob(ctx, y, r.ID, planPatience, func(j train.Job) bool {
+		admitted := j.State == train.StateQueued && j.Reason == train.ReasonAdmitted
+		if fresh && admitted { // no plan knows it yet; the first one that does changes the record
+			fresh = false
+			return false
+		}
+		standing, unread = y.Standing(ctx, r.ID)
+		return unread != nil || standing.Plan != nil || !admitted
 	})
 	if err = cmp.Or(err, unread); errors.Is(err, errNotSeen) || standing.Plan == nil {
 		return train.Predicted{}, nil
