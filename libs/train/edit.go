@@ -22,8 +22,9 @@ type Edit struct {
 
 // Editable are the keys of a spec that may change. They mean what they mean in a submission.
 type Editable struct {
-	// Project, Labels, Priority, Deadline, TimeLimit, MaxRestarts, Retries, RestartSilent, Notify and EstimatedHours may
-	// change at any time.
+	// Project, Labels, Priority, Deadline, TimeLimit, MaxRestarts, Retries, RestartSilent, Notify, EstimatedHours,
+	// Devices, MinDevices and MaxDevices may change at any time. A job that runs on more or fewer devices than it then
+	// wants leaves at its next save, to go on with the new number; more devices wait until they are free.
 	Project        string            `json:"project,omitempty" while:"always"`
 	Labels         map[string]string `json:"labels,omitempty" while:"always"`
 	Priority       *int              `json:"priority,omitempty" while:"always"`
@@ -34,11 +35,11 @@ type Editable struct {
 	RestartSilent  bool              `json:"restart_silent,omitempty" while:"always"`
 	Notify         []NotifySpec      `json:"notify,omitempty" while:"always"`
 	EstimatedHours float64           `json:"estimated_hours,omitempty" while:"always"`
-	// Devices, MinDevices, MaxDevices, Device, GPU, GPUMemory, EstimatedMemoryMiB, CPUs, Cores, Memory, MainMemoryMiB and
-	// NodeLabels may change while the job waits: an attempt that runs keeps what it has.
-	Devices            int               `json:"devices,omitempty" while:"waiting"`
-	MinDevices         int               `json:"min_devices,omitempty" while:"waiting"`
-	MaxDevices         int               `json:"max_devices,omitempty" while:"waiting"`
+	Devices        int               `json:"devices,omitempty" while:"always"`
+	MinDevices     int               `json:"min_devices,omitempty" while:"always"`
+	MaxDevices     int               `json:"max_devices,omitempty" while:"always"`
+	// Device, GPU, GPUMemory, EstimatedMemoryMiB, CPUs, Cores, Memory, MainMemoryMiB and NodeLabels may change while the
+	// job waits: an attempt that runs keeps what it has.
 	Device             DeviceKind        `json:"device,omitempty" while:"waiting"`
 	GPU                string            `json:"gpu,omitempty" while:"waiting"`
 	GPUMemory          string            `json:"gpu_memory,omitempty" while:"waiting"`

@@ -29,6 +29,15 @@ func (s Spec) DeviceNeed() DeviceNeed {
 	return need
 }
 
+// DeviceBounds returns the least and the most devices of the job.
+func (s Spec) DeviceBounds() (least, most int) {
+	least = max(s.MinDevices, 1)
+	if s.Strategy == StrategyNone {
+		return least, least
+	}
+	return least, max(s.MaxDevices, least)
+}
+
 // Chosen says whether the need is more than an amount of memory.
 func (n DeviceNeed) Chosen() bool { return n.Kind != "" || len(n.Models) > 0 }
 

@@ -98,8 +98,8 @@ func TestWhatRunsKeepsItsDevices(t *testing.T) {
 	if len(e.Refused) != 1 || e.Refused[0].Code != "NotWhileRunning" || e.Refused[0].Field != "cores" || !strings.Contains(e.Refused[0].Hint, "switchyard pause --wait a") {
 		t.Errorf("%+v", e)
 	}
-	b.send("yard.job.a.edit_requested.v1", `{"id":"m","set":{"max_restarts":9}}`)
-	if job, e := b.edited("a", "m"); len(e.Refused) > 0 || *job.Spec.MaxRestarts != 9 {
+	b.send("yard.job.a.edit_requested.v1", `{"id":"m","set":{"max_restarts":9,"devices":2}}`)
+	if job, e := b.edited("a", "m"); len(e.Refused) > 0 || *job.Spec.MaxRestarts != 9 || job.Spec.MinDevices != 2 {
 		t.Errorf("%+v", e)
 	}
 	// What has failed may be resumed with another limit.
@@ -110,6 +110,26 @@ func TestWhatRunsKeepsItsDevices(t *testing.T) {
 	b.send("yard.job.a.edit_requested.v1", `{"id":"f","set":{"time_limit":"3h","cores":1}}`)
 	if job, e := b.edited("a", "f"); len(e.Refused) > 0 || job.Spec.TimeLimit.String() != "3h" || job.State != train.StateFailed {
 		t.Errorf("%s %+v", job.State, e)
+	}
+}
+
+// An edit that arrives before the verdict about its job is answered after it, whatever the verdict.
+func TestAnEditBeforeTheVerdict(t *testing.T) {
+	b := newBench(t)
+	b.send("yard.job.a.submitted.v1", b.spec())
+	b.send("yard.job.a.edit_requested.v1", `{"id":"early","by":"ann","set":{"priority":80}}`)
+	b.send("yard.job.a.edit_requested.v1", `{"id":"bad","set":{"pritority":1}}`)
+	b.send("yard.job.r.submitted.v1", `{"name":"r"}`)
+	b.send("yard.job.r.edit_requested.v1", `{"id":"late","set":{"priority":80}}`)
+	b.serve()
+	if job, e := b.edited("a", "early"); len(e.Refused) > 0 || e.By != "ann" || job.Spec.Priority == nil || *job.Spec.Priority != 80 {
+		t.Errorf("%+v, %+v", job.Spec, e)
+	}
+	if _, e := b.edited("a", "bad"); len(e.Refused) != 1 || e.Refused[0].Code != "UnknownField" {
+		t.Errorf("%+v", e)
+	}
+	if _, e := b.edited("r", "late"); len(e.Refused) != 1 || e.Refused[0].Code != "JobEnded" {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -15,8 +15,6 @@ func CheckEdit(job train.Job, e train.Edit, who Identity, where Inventory, paths
 	switch job.State { //nolint:exhaustive // what failed or was cancelled may be resumed
 	case train.StateSucceeded, train.StateRejected:
 		return []train.Reason{{Code: "JobEnded", Message: "the job has ended: " + string(job.State)}}
-	case train.StateSubmitted:
-		return []train.Reason{{Code: "NotAdmitted", Message: "the job is not admitted yet", Hint: "ask again"}}
 	}
 	reasons := mayChange(job, e)
 	if len(reasons) > 0 {

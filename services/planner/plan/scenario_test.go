@@ -42,7 +42,7 @@ import (
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
 //	wants id=x devices=2 [batch_devices=2]          the devices on which its experiment wants it to run, and those for
-//	                                                which its batch size is meant
+//	    [resized]                                   which its batch size is meant; resized: its edited spec asks for it
 //	awaits id=x ok=y                                it starts after another job has succeeded
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	cordon node=a [devices=(gpu:0)] [drain]         an operator keeps jobs off; drain: those there are to leave
@@ -109,7 +109,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		})
 	case "wants":
 		j := s.find(t, d)
-		j.WantsDevices, j.BatchDevices = count(t, d, "devices", 0), count(t, d, "batch_devices", 0)
+		j.WantsDevices, j.BatchDevices, j.Resized = count(t, d, "devices", 0), count(t, d, "batch_devices", 0), d.HasArg("resized")
 	case "cordon":
 		s.cordon(t, d)
 	case "unstarted":

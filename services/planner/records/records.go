@@ -152,6 +152,10 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 		}
 		return job
 	}
+	if job.WantsDevices == 0 {
+		job.WantsDevices = resized(job.Spec, a.DeviceCount())
+		job.Resized = job.WantsDevices > 0
+	}
 	job.CancelRequested = job.CancelRequested || j.Leaves(a) && (report.Askable() || j.Wanted.Force)
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
@@ -169,6 +173,15 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 		job.DeviceSeconds += job.Running.Seconds * float64(a.DeviceCount())
 	}
 	return job
+}
+
+// resized returns the number of devices that a spec asks for if an attempt has more or fewer: it was edited meanwhile.
+// The attempt keeps what it has until the planner can give it that number; 0 if the attempt is as the spec asks.
+func resized(spec train.Spec, has int) int {
+	if least, most := spec.DeviceBounds(); has < least || has > most {
+		return min(max(has, least), most)
+	}
+	return 0
 }
 
 // ReportKey is where the report of an attempt is.

@@ -46,3 +46,22 @@ func TestAStopThatIsNotHeard(t *testing.T) {
 		}
 	}
 }
+
+// TestAResizedJob: an attempt keeps what it has, and the wish of the edited spec goes with it. An experiment comes first.
+func TestAResizedJob(t *testing.T) {
+	for _, c := range []struct{ least, most, has, wants int }{{1, 1, 1, 0}, {1, 4, 2, 0}, {2, 2, 1, 2}, {1, 1, 2, 1}, {3, 4, 2, 3}} {
+		spec := train.Spec{MinDevices: c.least, MaxDevices: c.most, Strategy: train.StrategyAllReduce}
+		attempt := train.Attempt{Job: "j", Number: 1, Phase: train.PhaseRunning, Node: "n", Devices: []train.DeviceID{"cpu:0", "cpu:1"}[:c.has]}
+		r := Records{
+			Jobs: slices.Values([]train.Job{{ID: "j", State: train.StateRunning, Spec: spec}}), Nodes: slices.Values([]train.Node(nil)),
+			Attempts: map[string]train.Attempt{"j": attempt},
+		}
+		if j := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{}).Jobs[0]; j.WantsDevices != c.wants || j.Resized != (c.wants > 0) {
+			t.Errorf("%+v: wants %d, resized %v", c, j.WantsDevices, j.Resized)
+		}
+		r.Settings = map[string]train.Setting{"j": {Values: map[string]float64{train.SettingDevices: 4}}}
+		if j := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{}).Jobs[0]; j.WantsDevices != 4 || j.Resized {
+			t.Errorf("%+v: the experiment wants 4, found %d, resized %v", c, j.WantsDevices, j.Resized)
+		}
+	}
+}

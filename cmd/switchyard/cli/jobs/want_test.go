@@ -109,7 +109,7 @@ func TestSetChangesKeys(t *testing.T) {
 		{"set resnet deadline= labels.phase=", exit.OK, "labels: {\"phase\":\"full\"} -> none"},
 		{"set resnet restart_silent=true", exit.OK, "restart_silent: none -> true"},
 		{"set resnet restart_silent=false project=true", exit.OK, "project: none -> true, restart_silent: true -> none"},
-		{"set resnet devices=1", exit.Failed, "NotWhileRunning devices: changes only while the job waits, and it is running"},
+		{"set resnet cores=1", exit.Failed, "NotWhileRunning cores: changes only while the job waits, and it is running"},
 		{"set bert devices=2 strategy=none", exit.Usage, "Fixed strategy: does not change once the job is submitted"},
 		{"set resnet time_limit=1h", exit.Failed, "OutOfRange time_limit: the job has run for longer than 1h already (`switchyard cancel resnet-4f2a` ends it)"},
 		{"set bert max_devices=8", exit.OK, "job bert-91bc max_devices: "},

@@ -212,9 +212,11 @@ func (a *account) whole(g *cluster.Gang) train.Reason {
 	had, has := g.Former.Size(), g.Got.Size()
 	switch {
 	case wanted(g):
-		return train.Reason{
-			Code: SizeWanted, Message: fmt.Sprintf("goes on with %s instead of %d: its experiment wants to know how fast it is there", cluster.Devices(has), g.Planned.Size()),
+		why := "its experiment wants to know how fast it is there"
+		if g.Resized {
+			why = "its user asks for that"
 		}
+		return train.Reason{Code: SizeWanted, Message: fmt.Sprintf("goes on with %s instead of %d: %s", cluster.Devices(has), g.Planned.Size(), why)}
 	case g.Former.Empty():
 		return a.placed(g)
 	case g.Notes.Sampled && !g.Got.SameShape(g.Former):
@@ -337,6 +339,8 @@ func (a *account) kept(g *cluster.Gang) train.Reason {
 		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
 	case g.Stay == cluster.StayClosed:
 		r.Message += "; it stays as it is"
+	case g.Resized && g.Got.Size() != g.WantsDevices:
+		r.Message += fmt.Sprintf("; its user asks for %d, and it gets them when they are free", g.WantsDevices)
 	case free <= 0:
 	case g.RecentRestarts >= a.Tuning.MaxRestartsPerHour:
 		r.Message += fmt.Sprintf("; it was restarted %d times within an hour, as often as is allowed", g.RecentRestarts)

@@ -31,14 +31,7 @@ func IsPlain(p Policy) bool {
 }
 
 // Declared are the bounds that the user declared.
-func Declared(_ *state.Job, spec train.Spec) (least, most int) {
-	least = max(spec.MinDevices, 1)
-	most = max(spec.MaxDevices, least)
-	if spec.Strategy == train.StrategyNone {
-		most = least
-	}
-	return least, most
-}
+func Declared(_ *state.Job, spec train.Spec) (least, most int) { return spec.DeviceBounds() }
 
 // Round is one call of a policy.
 type Round struct {

@@ -58,8 +58,10 @@ type Job struct {
 
 	// Awaits are the jobs that must have ended before this one starts.
 	Awaits []train.Dependency `json:"awaits,omitempty"`
-	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish.
-	WantsDevices int `json:"wants_devices,omitempty"`
+	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish. With
+	// Resized it is what its spec asks for, which was edited while the job ran on more or fewer.
+	WantsDevices int  `json:"wants_devices,omitempty"`
+	Resized      bool `json:"resized,omitempty"`
 	// BatchDevices is the number of devices for which the batch size of the job is meant: on others a step has as many
 	// samples. 0: the batch size holds for each device of any number.
 	BatchDevices int `json:"batch_devices,omitempty"`
