@@ -47,7 +47,8 @@ func TestAStopThatIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestAResizedJob: an attempt keeps what it has, and the wish of the edited spec goes with it. An experiment comes first.
+// TestAResizedJob: an attempt keeps what it has, and the wish of the edited spec goes with it. An experiment comes
+// first.
 func TestAResizedJob(t *testing.T) {
 	for _, c := range []struct{ least, most, has, wants int }{{1, 1, 1, 0}, {1, 4, 2, 0}, {2, 2, 1, 2}, {1, 1, 2, 1}, {3, 4, 2, 3}} {
 		spec := train.Spec{MinDevices: c.least, MaxDevices: c.most, Strategy: train.StrategyAllReduce}
