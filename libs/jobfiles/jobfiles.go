@@ -127,10 +127,11 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// list returns the newest files. In a folder that the user named, those that were there before the job are no results.
+// list returns the newest files. In a folder that the user named or uploaded, those that were there before the job are
+// no results: the link to it is made at the first start.
 func list(l installation.Layout, job train.JobID, f train.Folders) (files []train.File, more bool) {
 	var since time.Time
-	if info, err := os.Stat(filepath.Join(f.Job, "capability")); err == nil && f.Work != l.Work(job) {
+	if info, err := os.Lstat(filepath.Join(f.Job, startedInName)); err == nil && f.Work != l.Work(job) {
 		since = info.ModTime()
 	}
 	saved, cut := below(l, "checkpoints", f.Checkpoints, time.Time{})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -72,12 +74,16 @@ func TestFilesOfAJob(t *testing.T) {
 func TestAHomeIsNotGivenOut(t *testing.T) {
 	home := t.TempDir()
 	l := installation.Layout{DataDir: filepath.Join(home, "yard")}
-	begun := filepath.Join(l.Job("j-1"), "capability")
-	write(t, begun, nil)
-	if err := os.Chtimes(begun, time.Time{}, time.Now().Add(-time.Minute)); err != nil {
+	write(t, filepath.Join(l.Job("j-1"), "capability"), nil)
+	write(t, filepath.Join(home, "before.txt"), nil)
+	if err := os.Chtimes(filepath.Join(home, "before.txt"), time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if err := Link(l, "j-1", filepath.Join(home, "saved", "5ec7e7"), home); err != nil {
+		t.Fatal(err)
+	}
+	minuteAgo := unix.NsecToTimespec(time.Now().Add(-time.Minute).UnixNano())
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(l.Job("j-1"), startedInName), []unix.Timespec{minuteAgo, minuteAgo}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"model.pt", ".ssh/id", "runs/.cache/x", "yard/jobs/j-2/capability"} {

@@ -48,7 +48,11 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
 		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
 	}
-	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), workDirHere(s.Spec))
+	work := workDirHere(s.Spec)
+	if s.Spec.Upload != "" && work == "" {
+		work = s.Custom // it starts in its copy, and writes there
+	}
+	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), work)
 }
 
 // workDirHere returns the working folder that a job asks for if it is a folder of this machine, and not in an image
