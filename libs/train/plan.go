@@ -172,6 +172,8 @@ type Attempt struct {
 	LogFormat string `json:"log_format,omitempty"`
 	// Backend is what runs the processes: the executor of pods manages its attempts even after a node's record is gone.
 	Backend Backend `json:"backend,omitempty"`
+	// Namespace is where its pods are.
+	Namespace string `json:"namespace,omitempty"`
 	// Machine is the machine whose executor runs them, if that is not Node: it presents itself as several nodes.
 	Machine NodeID `json:"machine,omitempty"`
 	Phase   Phase  `json:"phase"`

@@ -3,17 +3,10 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,9 +14,8 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/terminal"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -42,7 +34,7 @@ Exit codes: that of the shell; 100 if the job failed otherwise, 103 if it was ca
 		Example: `  switchyard shell --devices 1 --time-limit 1h
   switchyard shell --keep --idle 30m -- ipython`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := needTerminal(a, "shell")
+			in, err := terminal.Need(a, "shell")
 			if err != nil {
 				return err
 			}
@@ -85,7 +77,7 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 	if err != nil {
 		return err
 	}
-	secret, err := attachSecret(a, id)
+	secret, err := terminal.Secret(a, id)
 	if err != nil {
 		return err
 	}
@@ -112,9 +104,9 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 		return err
 	}
 	fmt.Fprintf(a.Stderr, "job %s\n", id)
-	left := attach(ctx, a, b, in, train.TerminalRequest{Job: id, Secret: secret})
+	left := session(ctx, a, b, in, id).Attach(ctx, train.TerminalRequest{Job: id, Secret: secret})
 	switch {
-	case ctx.Err() == nil && !errors.Is(left, errDetached):
+	case ctx.Err() == nil && !errors.Is(left, terminal.ErrDetached):
 		return left
 	case spec.Shell.Keep:
 		fmt.Fprintf(a.Stderr, "\njob %s goes on\n  next  switchyard attach %s | switchyard cancel %s\n", id, id, id)
@@ -139,7 +131,7 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
   switchyard attach train -- nvidia-smi`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := needTerminal(a, "attach")
+			in, err := terminal.Need(a, "attach")
 			if err != nil {
 				return err
 			}
@@ -156,12 +148,12 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
 				if job.Spec.Shell != nil && len(args) > 1 {
 					return exit.Usagef("job %s is a shell itself: attach to it without a command", job.ID)
 				}
-				secret, err := attachSecret(a, job.ID)
+				secret, err := terminal.Secret(a, job.ID)
 				if err != nil {
 					return err
 				}
-				err = attach(ctx, a, b, in, train.TerminalRequest{Job: job.ID, Secret: secret, Command: args[1:]})
-				if errors.Is(err, errDetached) {
+				err = session(ctx, a, b, in, job.ID).Attach(ctx, train.TerminalRequest{Job: job.ID, Secret: secret, Command: args[1:]})
+				if errors.Is(err, terminal.ErrDetached) {
 					fmt.Fprintf(a.Stderr, "\ndetached from job %s\n", job.ID)
 					return nil
 				}
@@ -171,126 +163,12 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
 	}
 }
 
-// attachSecret returns the secret for the terminals of a job. It follows from a file of the user, so that all terminals
-// of the user have it, and nobody else's.
-func attachSecret(a *console.Console, id train.JobID) (string, error) {
-	path := filepath.Join(filepath.Dir(a.ContextPath()), "attach.key")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("keep the key of terminals: %w", err)
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err == nil {
-		fresh := make([]byte, sha256.Size)
-		_, _ = rand.Read(fresh)
-		_, err = file.WriteString(hex.EncodeToString(fresh))
-		err = errors.Join(err, file.Close())
-	}
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("keep the key of terminals: %w", err)
-	}
-	key, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read the key of terminals: %w", err)
-	}
-	sum := hmac.New(sha256.New, key)
-	_, _ = io.WriteString(sum, string(id))
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// attach attaches the terminal to a job: once it runs, and again after the connection was lost. It returns as the
-// program ended, or errDetached.
-func attach(ctx context.Context, a *console.Console, b *bus.Bus, in *os.File, r train.TerminalRequest) error {
-	r.Term = os.Getenv("TERM")
-	_, done := withProgress(ctx, a, console.OnBus(b, time.Now), r.Job)
-	job, node, err := awaitRunning(ctx, b, r.Job)
-	done()
-	if err != nil || job.State.Terminal() {
-		return errors.Join(err, shellExit(job))
-	}
-	fmt.Fprintf(a.Stderr, "attached to job %s on node %s; Ctrl-] detaches\n", r.Job, node)
-	t, err := openTerminal(ctx, in, a.Stdout)
-	if err != nil {
-		return fmt.Errorf("make the terminal raw: %w", err)
-	}
-	defer t.Close()
-	return t.hold(ctx, a, b, job, node, r)
-}
-
-// hold keeps the terminal attached to a job that runs.
-func (t *terminal) hold(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, node train.NodeID, r train.TerminalRequest) error {
-	for first := true; ; first = false {
-		r.Size = t.size()
-		status, err := t.dial(ctx, b, node, r)
-		if over, err := sessionEnd(ctx, b, job, status, err, first); over {
-			return err
-		}
-		if first {
-			_, _ = io.WriteString(a.Stderr, "\r\nthe connection is lost; attaching again, Ctrl-] gives up\r\n")
-		}
-		if !t.pause(ctx, LogPoll) {
-			return errDetached
-		}
-		if now, found, err := console.GetIfThere(ctx, b, contract.Jobs, string(r.Job)); err == nil && found && now.State.Terminal() {
-			return shellExit(now)
-		}
-	}
-}
-
-// sessionEnd decides what the end of a session means: over is false if the connection was lost, and the terminal has to
-// be attached again.
-func sessionEnd(ctx context.Context, b *bus.Bus, job train.Job, status int, err error, first bool) (over bool, end error) {
-	cut := errors.Is(err, bus.ErrCut) || errors.Is(err, bus.ErrAway)
-	switch {
-	case ctx.Err() != nil || errors.Is(err, errDetached):
-		return true, errDetached
-	case err == nil && job.Spec.Shell == nil:
-		return true, exitWith(status)
-	case err == nil || errors.Is(err, io.EOF):
-		last, err := watchToEnd(ctx, console.OnBus(b, time.Now), []train.Job{job}, CancelTimeout, func(train.Job) {})
-		if err != nil {
-			return true, err
-		}
-		return last[0].State.Terminal(), shellExit(last[0])
-	case first && !cut:
-		return true, exit.Errorf(exit.Failed, "", "%v", err)
-	}
-	return false, nil
-}
-
-// dial opens a pipe to the job and connects the terminal with it.
-func (t *terminal) dial(ctx context.Context, b *bus.Bus, node train.NodeID, r train.TerminalRequest) (int, error) {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	p, err := bus.Dial(asking, b, train.TerminalSubject(node), r)
-	if err != nil {
-		return 0, err
-	}
-	defer p.Close()
-	return t.session(ctx, p)
-}
-
-// awaitRunning waits until the job runs or has ended, and returns the node to ask.
-func awaitRunning(ctx context.Context, b *bus.Bus, id train.JobID) (train.Job, train.NodeID, error) {
-	for range tick.Every(ctx, LogPoll) {
-		job, found, err := console.GetIfThere(ctx, b, contract.Jobs, string(id))
-		if err != nil {
-			return job, "", err
-		}
-		if !found || job.State.Terminal() {
-			return job, "", nil
-		}
-		attempt, found, err := console.GetIfThere(ctx, b, contract.Attempts, string(id))
-		switch {
-		case err != nil:
-			return job, "", err
-		case !found || attempt.Phase != train.PhaseRunning:
-		case attempt.Backend == train.BackendKubernetes:
-			return job, "", exit.Errorf(exit.Failed, fmt.Sprintf("kubectl exec -it $(kubectl get pods -l switchyard.dev/job=%s -o name | head -n 1) -- sh", strings.ToLower(string(id))), "job %s runs as a pod, to which Switchyard attaches no terminal", id)
-		default:
-			return job, cmp.Or(attempt.Machine, attempt.Home()), nil
-		}
-	}
-	return train.Job{}, "", errDetached
+// session is this terminal at a job.
+func session(ctx context.Context, a *console.Console, b *bus.Bus, in *os.File, id train.JobID) terminal.Session {
+	return terminal.Session{Console: a, Bus: b, In: in, Exit: shellExit, Waiting: func() func() {
+		_, done := withProgress(ctx, a, console.OnBus(b, time.Now), id)
+		return done
+	}}
 }
 
 // shellExit is the exit of a command whose job has ended; unless its program said so itself, it says how.
@@ -301,11 +179,4 @@ func shellExit(job train.Job) error {
 		coded.Text = endLine(job)
 	}
 	return err
-}
-
-func exitWith(status int) error {
-	if status == 0 {
-		return nil
-	}
-	return &exit.Error{Code: status}
 }

@@ -47,44 +47,47 @@ Exit codes: that of the command, 128+N if signal N killed it; 100 if the job fai
 				return exit.Errorf(exit.Usage, "`switchyard submit --array "+spec.Array+"` submits an array", "run follows one job, and --array asks for several")
 			}
 			id, err := f.jobID(spec)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if f.printEvent {
+			case f.printEvent:
 				return printEvent(a, spec, id)
-			}
-			if f.dryRun {
+			case f.dryRun:
 				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return dryRun(ctx, a, b, spec, id) })
 			}
-			signals := make(chan os.Signal, 1)
-			signal.Notify(signals, os.Interrupt, unix.SIGTERM)
-			defer signal.Stop(signals)
-			y, done, err := connectOrStart(cmd.Context(), a)
-			if err != nil {
-				return err
-			}
-			defer done()
-			if err := f.travel(cmd.Context(), a, y, cmd.Flags(), &spec); err != nil {
-				return err
-			}
-			result, err := Submit(cmd.Context(), y, spec, id)
-			if cmd.Context().Err() != nil {
-				return interrupted(context.WithoutCancel(cmd.Context()), a, y, id, signals)
-			}
-			if err != nil {
-				return err
-			}
-			if detach {
-				return printSubmission(a, result, time.Now())
-			}
-			fmt.Fprintf(a.Stderr, "job %s\n", id)
-			return follow(cmd.Context(), a, y, id, signals)
+			return runJob(cmd, a, &f, spec, id, detach)
 		},
 	}
 	f.declare(cmd.Flags())
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "return as soon as the job is admitted")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// runJob submits a job and follows it to its end, unless the person wants to detach.
+func runJob(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train.Spec, id train.JobID, detach bool) error {
+	ctx, signals := cmd.Context(), make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+	defer signal.Stop(signals)
+	y, done, err := connectOrStart(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {
+		return err
+	}
+	result, err := Submit(ctx, y, spec, id)
+	switch {
+	case ctx.Err() != nil:
+		return interrupted(context.WithoutCancel(ctx), a, y, id, signals)
+	case err != nil:
+		return err
+	case detach:
+		return printSubmission(a, result, time.Now())
+	}
+	fmt.Fprintf(a.Stderr, "job %s\n", id)
+	return follow(ctx, a, y, id, signals)
 }
 
 // follow shows the output of a job until it ends, and returns how it ended.

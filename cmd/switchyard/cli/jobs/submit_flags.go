@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +34,6 @@ type submitFlags struct {
 	adaptive   train.AdaptiveBatchSpec
 	rate       string
 	servers    int
-	device     string
-	strategy   string
-	launch     string
 	env        []string
 	envFile    string
 	after      []string
@@ -92,18 +90,18 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.ports, "ports", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
 	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
 	fs.IntVar(&s.Devices, "devices", 0, "number of devices, if it is fixed: --min-devices and --max-devices in one")
-	fs.StringVar(&f.device, "device", "", "kind of device: gpu or cpu (default: any)")
+	fs.StringVar((*string)(&s.Device), "device", "", "kind of device: gpu or cpu (default: any)")
 	fs.StringVar(&s.GPU, "gpu", "", "model of GPU, or several: 'H100|A100'")
 	fs.StringVar(&s.GPUMemory, "gpu-memory", "", "memory that each GPU must have, e.g. 20GiB")
 	fs.IntVar(&s.CPUs, "cpus", 0, "another name of --cores")
 	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB; not enforced without a container")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
-	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
+	fs.StringVar((*string)(&s.Strategy), "strategy", "", "none, all_reduce or parameter_server")
 	fs.Float64Var(&f.stop.LossDecrease, "stop-loss-decrease", 0, "end the job once its training loss falls by less than this per epoch")
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
 	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
-	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
+	fs.StringVar((*string)(&s.Launch), "launch", "", "per_node or per_device")
 	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
@@ -123,69 +121,90 @@ func flagOf(name string) string {
 // apply sets the fields of spec whose flags are set. It makes folders absolute: the job does not start in this
 // process's folder.
 func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
-	given := func(name string, set func()) {
-		if fs.Changed(name) {
-			set()
+	var wrong error
+	others := f.others(spec)
+	fs.Visit(func(flag *pflag.Flag) {
+		set, other := others[flag.Name]
+		switch {
+		case !other:
+			copyKey(spec, &f.spec, strings.ReplaceAll(flag.Name, "-", "_"))
+		case wrong == nil:
+			wrong = set()
 		}
+	})
+	if wrong != nil {
+		return wrong
 	}
-	given("name", func() { spec.Name = f.spec.Name })
-	given("family", func() { spec.Family = f.spec.Family })
-	given("project", func() { spec.Project = f.spec.Project })
-	given("script-path", func() { spec.ScriptPath = f.spec.ScriptPath })
-	given("image", func() { spec.Image = f.spec.Image })
-	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
-	given("progress", func() { progressSpecOf(spec).Pattern = f.progress.Pattern })
-	given("progress-csv", func() { progressSpecOf(spec).CSV = f.progress.CSV })
-	given("progress-tensorboard", func() { progressSpecOf(spec).TensorBoard = f.progress.TensorBoard })
-	given("preempt", func() { spec.Preempt = f.spec.Preempt })
-	given("checkpoint", func() { spec.Checkpoint = f.spec.Checkpoint })
-	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
-	given("global-batch-size", func() { spec.GlobalBatchSize = f.spec.GlobalBatchSize })
-	given("batch-per-device", func() { spec.BatchPerDevice = f.spec.BatchPerDevice })
-	given("adaptive-batch", func() { adaptiveOf(spec).Max = f.adaptive.Max })
-	given("adaptive-batch-per-device", func() { adaptiveOf(spec).MaxPerDevice = f.adaptive.MaxPerDevice })
-	given("learning-rate", func() { adaptiveOf(spec).LearningRate = train.LearningRateRule(f.rate) })
-	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
-	given("max-epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
-	given("max-steps", func() { spec.MaxSteps = f.spec.MaxSteps })
-	given("restart-silent", func() { spec.RestartSilent = f.spec.RestartSilent })
-	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
-	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
-	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
-	given("disable-sharing", func() { spec.DisableSharing = f.spec.DisableSharing })
-	given("estimated-memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
-	given("cores", func() { spec.Cores = f.spec.Cores })
-	given("main-memory-mib", func() { spec.MainMemoryMiB = f.spec.MainMemoryMiB })
-	given("estimated-hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
-	given("array", func() { spec.Array = f.spec.Array })
-	given("continue", func() { spec.Continue = f.spec.Continue })
-	given("time-limit", func() { spec.TimeLimit = f.spec.TimeLimit })
-	given("priority", func() { spec.Priority = &f.priority })
-	given("devices", func() { spec.Devices, spec.MinDevices, spec.MaxDevices = f.spec.Devices, 0, 0 })
-	given("device", func() { spec.Device = train.DeviceKind(f.device) })
-	given("gpu", func() { spec.GPU = f.spec.GPU })
-	given("gpu-memory", func() { spec.GPUMemory, spec.EstimatedMemoryMiB = f.spec.GPUMemory, 0 })
-	given("cpus", func() { spec.CPUs, spec.Cores = f.spec.CPUs, 0 })
-	given("memory", func() { spec.Memory, spec.MainMemoryMiB = f.spec.Memory, 0 })
-	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
-	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
-	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
-	given("launch", func() { spec.Launch = train.Launch(f.launch) })
-	given("parameter-servers", func() { spec.ParameterServers = &train.ServersSpec{Max: f.servers} })
-	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
-	given("retries", func() { spec.Retries = &f.retries })
-	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
-	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })
-	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
-	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
-	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
-	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
 	if err := makeAbsolute(spec.Folders()); err != nil {
 		return err
 	}
 	if f.upload && f.printEvent {
 		return errors.New("--upload and --print-event exclude each other: the bus must have the folder that a message names")
 	}
+	if err := f.applyEnv(spec); err != nil {
+		return err
+	}
+	return f.applyNotify(spec)
+}
+
+// copyKey copies the field with a key of the job file, if there is one.
+func copyKey(to, from *train.Spec, key string) {
+	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for field := range target.Type().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name == key {
+			target.FieldByIndex(field.Index).Set(source.FieldByIndex(field.Index))
+		}
+	}
+}
+
+// others returns the flags that set anything else than the field of their name.
+func (f *submitFlags) others(spec *train.Spec) map[string]func() error {
+	sets := func(set func()) func() error { return func() error { set(); return nil } }
+	later := sets(func() {})
+	return map[string]func() error{
+		"progress":                  sets(func() { progressSpecOf(spec).Pattern = f.progress.Pattern }),
+		"progress-csv":              sets(func() { progressSpecOf(spec).CSV = f.progress.CSV }),
+		"progress-tensorboard":      sets(func() { progressSpecOf(spec).TensorBoard = f.progress.TensorBoard }),
+		"adaptive-batch":            sets(func() { adaptiveOf(spec).Max = f.adaptive.Max }),
+		"adaptive-batch-per-device": sets(func() { adaptiveOf(spec).MaxPerDevice = f.adaptive.MaxPerDevice }),
+		"learning-rate":             sets(func() { adaptiveOf(spec).LearningRate = train.LearningRateRule(f.rate) }),
+		"stop-loss-decrease":        sets(func() { stopOf(spec).LossDecrease = f.stop.LossDecrease }),
+		"stop-epochs":               sets(func() { stopOf(spec).Epochs = f.stop.Epochs }),
+		"priority":                  sets(func() { spec.Priority = &f.priority }),
+		"max-restarts":              sets(func() { spec.MaxRestarts = &f.restarts }),
+		"retries":                   sets(func() { spec.Retries = &f.retries }),
+		"parameter-servers":         sets(func() { spec.ParameterServers = &train.ServersSpec{Max: f.servers} }),
+		// The second name of a key takes the place of what the file says by the first.
+		"devices":    sets(func() { spec.Devices, spec.MinDevices, spec.MaxDevices = f.spec.Devices, 0, 0 }),
+		"gpu-memory": sets(func() { spec.GPUMemory, spec.EstimatedMemoryMiB = f.spec.GPUMemory, 0 }),
+		"cpus":       sets(func() { spec.CPUs, spec.Cores = f.spec.CPUs, 0 }),
+		"memory":     sets(func() { spec.Memory, spec.MainMemoryMiB = f.spec.Memory, 0 }),
+		"label":      func() error { return f.applyLabels(spec) },
+		"after": func() (err error) {
+			spec.After, err = parseAfter(f.after)
+			return err
+		},
+		"ports": func() (err error) {
+			if spec.Ports, err = ParsePorts(f.ports); err != nil {
+				err = fmt.Errorf("--ports %q: %w", f.ports, err)
+			}
+			return err
+		},
+		"env": later, "notify": later, "upload": later,
+	}
+}
+
+func (f *submitFlags) applyLabels(spec *train.Spec) error {
+	labels, err := api.Labels(f.labels)
+	if err != nil {
+		return fmt.Errorf("--label %w", err)
+	}
+	spec.Labels = train.Merged(spec.Labels, labels)
+	return nil
+}
+
+// applyEnv adds the variables of the file and of the flags, which go over it.
+func (f *submitFlags) applyEnv(spec *train.Spec) error {
 	var pairs []string
 	if f.envFile != "" {
 		var err error
@@ -205,33 +224,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 		spec.Env[name] = value
 	}
-	return f.applyLists(fs, spec)
-}
-
-// applyLists sets the fields whose flags take lists.
-func (f *submitFlags) applyLists(fs *pflag.FlagSet, spec *train.Spec) error {
-	if fs.Changed("label") {
-		labels, err := api.Labels(f.labels)
-		if err != nil {
-			return fmt.Errorf("--label %w", err)
-		}
-		spec.Labels = train.Merged(spec.Labels, labels)
-	}
-	if fs.Changed("after") {
-		after, err := parseAfter(f.after)
-		if err != nil {
-			return err
-		}
-		spec.After = after
-	}
-	if fs.Changed("ports") {
-		ports, err := ParsePorts(f.ports)
-		if err != nil {
-			return fmt.Errorf("--ports %q: %w", f.ports, err)
-		}
-		spec.Ports = ports
-	}
-	return f.applyNotify(spec)
+	return nil
 }
 
 // applyNotify adds the recipients of notices.

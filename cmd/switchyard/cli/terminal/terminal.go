@@ -1,4 +1,4 @@
-package jobs
+package terminal
 
 import (
 	"context"
@@ -35,8 +35,8 @@ type terminal struct {
 	stop     context.CancelFunc
 }
 
-// needTerminal returns an error unless a person types.
-func needTerminal(a *console.Console, command string) (*os.File, error) {
+// Need returns the person's terminal, or an error unless a person types.
+func Need(a *console.Console, command string) (*os.File, error) {
 	in, ok := a.Stdin.(*os.File)
 	if ok {
 		if _, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS); err == nil {
@@ -131,11 +131,11 @@ func (t *terminal) size() train.TerminalSize {
 	return train.TerminalSize{Columns: size.Col, Rows: size.Row}
 }
 
-// errDetached: the person has left the job.
-var errDetached = errors.New("detached")
+// ErrDetached: the person has left the job.
+var ErrDetached = errors.New("detached")
 
 // session connects the terminal with a job until the program ends, whose status it returns; the person leaves
-// (errDetached); or the connection ends.
+// (ErrDetached); or the connection ends.
 func (t *terminal) session(ctx context.Context, p *bus.Pipe) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var both conc.WaitGroup
@@ -156,7 +156,7 @@ func (t *terminal) session(ctx context.Context, p *bus.Pipe) (int, error) {
 		case err != nil:
 			cancel()
 			if both.Wait(); left {
-				err = errDetached
+				err = ErrDetached
 			}
 			return 0, err
 		case packet[0] == train.TerminalExit:
@@ -165,7 +165,7 @@ func (t *terminal) session(ctx context.Context, p *bus.Pipe) (int, error) {
 			return status, err
 		case packet[0] == train.TerminalData:
 			if _, err := t.out.Write(packet[1:]); err != nil {
-				return 0, errDetached
+				return 0, ErrDetached
 			}
 		}
 	}
