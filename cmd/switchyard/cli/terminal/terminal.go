@@ -131,7 +131,7 @@ func (t *terminal) size() train.TerminalSize {
 	return train.TerminalSize{Columns: size.Col, Rows: size.Row}
 }
 
-// ErrDetached: the person has left the job.
+// ErrDetached reports that the person has left the job.
 var ErrDetached = errors.New("detached")
 
 // session connects the terminal with a job until the program ends, whose status it returns; the person leaves
