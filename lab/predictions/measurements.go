@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/lab/traces"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -41,6 +42,8 @@ type training struct {
 	steps           []int
 	stepSeconds     float64
 	declaredSteps   float64 // in an epoch, by the size of the training set
+	// prior is that of the devices that it ran on.
+	prior curve.DevicePrior
 }
 
 // paces are measured step times of one application on one kind of device.
@@ -48,6 +51,8 @@ type paces struct {
 	name    string
 	heldOut bool
 	samples []train.Measured
+	// prior is that of the devices.
+	prior curve.DevicePrior
 }
 
 func load(root fs.FS) (*measurements, error) {
@@ -115,7 +120,7 @@ func numbers(row map[string]string, columns ...string) ([]float64, error) {
 }
 
 func loadPaces(root fs.FS, file string) (paces, error) {
-	p := paces{name: strings.TrimSuffix(path.Base(path.Dir(file))+strings.TrimPrefix(path.Base(file), "placements"), ".csv")}
+	p := paces{prior: curve.PriorOn(train.Device{Kind: train.KindGPU}), name: strings.TrimSuffix(path.Base(path.Dir(file))+strings.TrimPrefix(path.Base(file), "placements"), ".csv")}
 	table, err := rows(root, file)
 	if err != nil {
 		return p, err
@@ -162,7 +167,7 @@ func (m *measurements) loadPollux(root fs.FS) error {
 		slices.Sort(order)
 		samples := 0.0
 		for i, batch := range order {
-			t := training{name: fmt.Sprintf("%s-%d", p.Name, batch), family: p.Name, heldOut: i%2 == 1}
+			t := training{name: fmt.Sprintf("%s-%d", p.Name, batch), family: p.Name, heldOut: i%2 == 1, prior: curve.PriorOn(train.Device{Kind: train.KindGPU})}
 			if err := t.read(root, batches[batch], slices.Contains(accuracies(), p.Name)); err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ type outcome struct {
 
 // history returns what the live profiler has seen after a number of epochs.
 func (t *training) history(epochs int) curve.History {
-	h := curve.History{Job: t.name, Kind: train.SpeedAllReduce}
+	h := curve.History{Job: t.name, Kind: train.SpeedAllReduce, On: t.prior}
 	for i := range epochs {
 		e := curve.EpochRecord{Epoch: i + 1, Config: t.config}
 		if t.losses != nil {
@@ -117,7 +117,7 @@ func (t *training) secondsLeft(unobserved bool, taught []curve.StepSample) []out
 	atTenths(t.epochs, func(tenth, done int) {
 		o := outcome{tenth: tenth, heldOut: t.heldOut}
 		h := t.history(done)
-		h = h.With(curve.Lend(h.Kind, h.Ran(), nil, taught))
+		h = h.With(curve.Lend(h, h.Ran(), nil, taught))
 		o.predicted, o.known = curve.Refit(h).RemainingSeconds(config, float64(done), train.StopRule{MaxEpochs: float64(t.epochs)}, t.stepsPerEpoch)
 		for i := range seconds {
 			o.whole += seconds[i]

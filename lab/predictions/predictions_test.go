@@ -30,8 +30,8 @@ func TestPredictionsOfPublishedTrainings(t *testing.T) {
 		{"epochs", measure(r.epochs, half(true)), 150, 0.35, 0.75, 0.2},
 		{"seconds", measure(r.seconds, later), 100, 0.04, 0.9, 2},
 		{"wall-clock seconds", measure(r.wallClock, later), 400, 0.03, 0.9, 0.2},
-		{"seconds on devices that never ran", measure(r.elsewhere, later), 100, 0.5, 0.65, 2},
-		{"the same, once the family has run", measure(r.lent, half(true)), 150, 0.3, 0.65, 1},
+		{"seconds on devices that never ran", measure(r.elsewhere, half(true)), 150, 0.25, 0.75, 0.8},
+		{"the same, once the family has run", measure(r.lent, half(true)), 150, 0.25, 0.75, 0.8},
 	} {
 		if c.got.count < c.count || c.got.median > c.median || c.got.inside < c.inside || c.got.median > c.ratioOf*c.got.declared {
 			t.Errorf("%s: %d predictions, median error %.2f (declared %.2f), %.2f within the interval; want %d, %.2f (%.2g of declared), %.2f",

@@ -38,7 +38,7 @@ func (p paces) speeds(seed uint64) []speedOutcome {
 			for _, i := range order[:min(n, len(order))] {
 				seen = append(seen, curve.StepSample(p.samples[i]))
 			}
-			fit, err := curve.FitStepTime(seen)
+			fit, err := curve.FitStepTime(seen, p.prior)
 			if err != nil {
 				continue
 			}

@@ -20,7 +20,7 @@ const (
 // Lend returns step times for configurations that a job has not run on, from twins (jobs with the same command) and
 // kin (with other values of its flags, which may cost time). Times of kin are scaled to those of the job and its twins,
 // if there are any, and jobs that disagree make a time less certain.
-func Lend(kind train.SpeedKind, own, twins, kin []StepSample) []StepSample {
+func Lend(h History, own, twins, kin []StepSample) []StepSample {
 	lent := merge(without(twins, own), twinError)
 	known := slices.Concat(own, lent)
 	others := merge(without(kin, known), kinError)
@@ -28,7 +28,7 @@ func Lend(kind train.SpeedKind, own, twins, kin []StepSample) []StepSample {
 		return append(lent, others...)
 	}
 	// The form of all their samples, on the configurations that are known, too.
-	shape := refitSpeed(History{Kind: kind, Steps: merge(kin, kinError)})
+	shape := refitSpeed(History{Kind: h.Kind, On: h.On, Steps: merge(kin, kinError)})
 	var missed []float64
 	for _, s := range known {
 		if inRange(s.StepSeconds) {

@@ -23,18 +23,18 @@ func TestTwinsAndKinLendTheirTimes(t *testing.T) {
 	}
 	own, twins, kin := []StepSample{stepOn(1, 3)}, []StepSample{stepOn(1, 1), stepOn(2, 2)}, []StepSample{stepOn(2, 4), stepOn(4, 8)}
 
-	alone := Lend(train.SpeedAllReduce, nil, nil, kin)
+	alone := Lend(History{Kind: train.SpeedAllReduce}, nil, nil, kin)
 	if s := on(alone, 4); s.StepSeconds != 8 || s.Error != kinError {
 		t.Errorf("kin alone lend %+v", s)
 	}
-	before := Lend(train.SpeedAllReduce, nil, twins, kin)
+	before := Lend(History{Kind: train.SpeedAllReduce}, nil, twins, kin)
 	if s := on(before, 2); math.Abs(s.StepSeconds-2) > 1e-9 || s.Error != twinError {
 		t.Errorf("a twin lends %+v", s)
 	}
 	if s := on(before, 4); !(s.StepSeconds > 2 && s.StepSeconds < 5) || s.Error != scaledError {
 		t.Errorf("kin scaled to a twin lend %+v, want about half of 8", s)
 	}
-	after := Lend(train.SpeedAllReduce, own, nil, kin)
+	after := Lend(History{Kind: train.SpeedAllReduce}, own, nil, kin)
 	if s := on(after, 1); s.Workers != 0 {
 		t.Errorf("lent where the job has run: %+v", s)
 	}
@@ -42,7 +42,7 @@ func TestTwinsAndKinLendTheirTimes(t *testing.T) {
 		t.Errorf("kin scaled to the job lend %+v", s)
 	}
 	// What is lent is part of the model, with its error, and the job's own time goes before.
-	m := Refit(History{Kind: train.SpeedAllReduce, Steps: own}.With(Lend(train.SpeedAllReduce, own, twins, nil)))
+	m := Refit(History{Kind: train.SpeedAllReduce, Steps: own}.With(Lend(History{Kind: train.SpeedAllReduce}, own, twins, nil)))
 	if got := m.Speed.StepSeconds(stepOn(1, 0).Config); got != 3 {
 		t.Errorf("%v s a step where the job has run, want 3", got)
 	}
@@ -52,8 +52,8 @@ func TestTwinsAndKinLendTheirTimes(t *testing.T) {
 }
 
 func TestKinThatDisagreeSayLess(t *testing.T) {
-	agree := Lend(train.SpeedAllReduce, nil, nil, []StepSample{stepOn(1, 1), stepOn(1, 1.01), stepOn(1, 0.99), stepOn(1, 1)})
-	differ := Lend(train.SpeedAllReduce, nil, nil, []StepSample{stepOn(1, 0.2), stepOn(1, 5), stepOn(1, 1), stepOn(1, 1)})
+	agree := Lend(History{Kind: train.SpeedAllReduce}, nil, nil, []StepSample{stepOn(1, 1), stepOn(1, 1.01), stepOn(1, 0.99), stepOn(1, 1)})
+	differ := Lend(History{Kind: train.SpeedAllReduce}, nil, nil, []StepSample{stepOn(1, 0.2), stepOn(1, 5), stepOn(1, 1), stepOn(1, 1)})
 	if agree[0].Error > 0.15 || differ[0].Error < 0.9 || math.Abs(differ[0].StepSeconds-1) > 1e-9 {
 		t.Errorf("agreeing: %+v, disagreeing: %+v", agree, differ)
 	}

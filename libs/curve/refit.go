@@ -24,6 +24,7 @@ type EpochRecord struct {
 type History struct {
 	Job    string          `json:"job"`
 	Kind   train.SpeedKind `json:"kind"`
+	On     DevicePrior     `json:"-"` // of the devices it runs on
 	Epochs []EpochRecord   `json:"epochs,omitempty"`
 	Steps  []StepSample    `json:"steps,omitempty"`
 	Memory []MemoryPoint   `json:"memory,omitempty"`
@@ -69,7 +70,7 @@ func refitSpeed(h History) train.Speed {
 		}
 		return fitServers(h.Kind, measured, typical, priorStrength)
 	}
-	fit, err := FitStepTime(samples)
+	fit, err := FitStepTime(samples, h.On)
 	if err != nil {
 		return train.Speed{Kind: train.SpeedAllReduce}
 	}

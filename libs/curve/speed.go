@@ -60,15 +60,47 @@ func plausible(c train.Config) bool {
 // of the prior: multiples would hold on to a small prior value however clear the samples are.
 const priorStrength = 0.05
 
+// leastCompute bounds ComputeFixed from below, relative to a step of one worker as the prior sees it.
+const leastCompute = 0.01
+
+// DevicePrior is the belief about a step on a type of device before any sample. It is zero for processors and simulated
+// GPUs.
+type DevicePrior struct {
+	// LaunchSeconds is the shortest step: its kernels are launched one after the other, however small the batch is.
+	// ExchangeSeconds is the shortest exchange of gradients on one node.
+	LaunchSeconds, ExchangeSeconds float64
+}
+
+// PriorOn returns the prior of a type of device. The times on GPUs were measured on the smallest of Pollux's
+// applications, at batch sizes that predictions are not judged on.
+func PriorOn(d train.Device) DevicePrior {
+	if d.Kind != train.KindGPU || d.Simulated {
+		return DevicePrior{}
+	}
+	return DevicePrior{LaunchSeconds: 0.007, ExchangeSeconds: 0.002}
+}
+
+// mostFixed is the largest share of a step that the prior assumes to be independent of the batch.
+const mostFixed = 0.9
+
+// allReduce returns PriorAllReduce for a job whose step takes the given seconds on one worker.
+func (p DevicePrior) allReduce(typicalBatch int, seconds float64) train.AllReduce {
+	a := PriorAllReduce(typicalBatch)
+	a.ComputeFixed = math.Max(a.ComputeFixed, math.Min(p.LaunchSeconds/seconds, mostFixed))
+	a.ComputePerSample = (1 - a.ComputeFixed) / float64(typicalBatch)
+	a.LocalBase += math.Min(p.ExchangeSeconds/seconds, 1) // tiny steps must not overflow
+	return a
+}
+
 // PriorAllReduce is the belief about a step before any sample, in units of a step of one worker alone at the typical
-// batch. A quarter of it does not depend on the batch. Workers on one node add 5 %, and 1 % for each beyond two. A step
-// across nodes adds half, 2 % for each worker beyond two, and 10 % for each further worker that shares a node's link. A
+// batch. A fifth of it does not depend on the batch. Workers on one node add 5 %, and 1 % for each beyond two. A step
+// across nodes adds half, 1 % for each worker beyond two, and 10 % for each further worker that shares a node's link. A
 // job with one known configuration is therefore expected to scale well on one node and poorly across nodes.
 func PriorAllReduce(typicalBatch int) train.AllReduce {
 	return train.AllReduce{
-		ComputeFixed: 0.25, ComputePerSample: 0.75 / float64(typicalBatch),
+		ComputeFixed: 0.2, ComputePerSample: 0.8 / float64(typicalBatch),
 		LocalBase: 0.05, LocalPerWorker: 0.01,
-		CrossBase: 0.5, CrossPerWorker: 0.02, CrossPerPeer: 0.1, Overlap: 1,
+		CrossBase: 0.5, CrossPerWorker: 0.01, CrossPerPeer: 0.1, Overlap: 1,
 	}
 }
 
@@ -82,14 +114,14 @@ func overlaps(configs int) []float64 {
 
 // FitStepTime fits the all-reduce form from samples of at least one configuration. Residuals are relative; each
 // configuration counts once, however often it was measured, since the misfit of the form outweighs the noise of a mean.
-// What the samples leave open stays at the prior (see PriorAllReduce), scaled to the samples.
-func FitStepTime(samples []StepSample) (train.Speed, error) {
+// What the samples leave open stays at the prior of the type of device, scaled to the samples.
+func FitStepTime(samples []StepSample, on DevicePrior) (train.Speed, error) {
 	measured, typical := configurations(samples)
 	if len(measured) == 0 {
 		return train.Speed{Kind: train.SpeedAllReduce}, ErrTooFew
 	}
 	speed := train.Speed{Kind: train.SpeedAllReduce, Measured: measured, TypicalBatch: typical}
-	f := newStepFit(measured, typical)
+	f := newStepFit(measured, typical, on)
 	best, least := train.AllReduce{}, math.Inf(1)
 	theta := f.linear()
 	for _, overlap := range overlaps(len(measured)) {
@@ -99,6 +131,8 @@ func FitStepTime(samples []StepSample) (train.Speed, error) {
 			best, least = allReduce(theta, overlap), cost
 		}
 	}
+	// Contradicting samples may leave nothing for the computing, and one worker alone would be infinitely fast.
+	best.ComputeFixed = math.Max(best.ComputeFixed, leastCompute*f.prior.scale)
 	speed.AllReduce = best
 	speed.FitError = relativeRMS(speed)
 	return speed, nil
@@ -153,12 +187,10 @@ type stepFit struct {
 	prior prior
 }
 
-func newStepFit(measured []train.Measured, batch int) *stepFit {
+func newStepFit(measured []train.Measured, batch int, on DevicePrior) *stepFit {
 	f := &stepFit{}
-	shape := PriorAllReduce(batch)
-	var scales []float64
+	shape, scale := on.scaled(measured, batch)
 	for _, m := range measured {
-		scales = append(scales, m.StepSeconds/shape.StepSeconds(m.Config))
 		row := []float64{1, float64(m.LocalBatch), 0, 0, 0, 0, 0}
 		more := float64(max(m.Workers-2, 0))
 		switch {
@@ -178,9 +210,23 @@ func newStepFit(measured []train.Measured, batch int) *stepFit {
 			shape.CrossBase, shape.CrossPerWorker, shape.CrossPerPeer,
 		},
 		typical: []float64{1, float64(batch), 1, 2, 1, 14, 3}, // 4 workers on a node, 16 on four
-		scale:   median(scales),
+		scale:   scale,
 	}
 	return f
+}
+
+// scaled returns the prior for the measured steps, and the seconds of a step on one worker that they suggest.
+func (p DevicePrior) scaled(measured []train.Measured, batch int) (shape train.AllReduce, seconds float64) {
+	shape = PriorAllReduce(batch)
+	alone := make([]float64, len(measured))
+	for range 3 { // the shape depends on the seconds if launches matter; it settles after two rounds
+		for i, m := range measured {
+			alone[i] = m.StepSeconds / shape.StepSeconds(m.Config)
+		}
+		seconds = median(alone)
+		shape = p.allReduce(batch, seconds)
+	}
+	return shape, seconds
 }
 
 // prior is the belief about the coefficients before any sample: values in units of scale seconds, and the size of each

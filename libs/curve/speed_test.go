@@ -46,7 +46,7 @@ func TestFitStepTimePredictsUnseenConfigurations(t *testing.T) {
 			CrossBase: rapid.Float64Range(0.05, 0.4).Draw(t, "cross"), CrossPerWorker: rapid.Float64Range(0.001, 0.03).Draw(t, "cross worker"),
 			CrossPerPeer: rapid.Float64Range(0, 0.1).Draw(t, "peer"), Overlap: rapid.SampledFrom([]float64{1, 1.5, 2, 3, 5, 10}).Draw(t, "overlap"),
 		}
-		fit, err := FitStepTime(sample(grid(), truth.StepSeconds, 0.01, rapid.Uint64().Draw(t, "seed")))
+		fit, err := FitStepTime(sample(grid(), truth.StepSeconds, 0.01, rapid.Uint64().Draw(t, "seed")), DevicePrior{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestFitStepTimePredictsUnseenConfigurations(t *testing.T) {
 
 func TestFitStepTimeFromOneConfiguration(t *testing.T) {
 	for _, seen := range []train.Config{cfg(1, 1, 32), cfg(4, 1, 32), cfg(8, 2, 32), cfg(1, 1, 0)} {
-		fit, err := FitStepTime([]StepSample{{Config: seen, StepSeconds: 0.4, Weight: 100}})
+		fit, err := FitStepTime([]StepSample{{Config: seen, StepSeconds: 0.4, Weight: 100}}, DevicePrior{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestFitStepTimeFromOneConfiguration(t *testing.T) {
 			t.Errorf("seen %+v: half the batch takes %v of %v s", seen, half, one)
 		}
 	}
-	if _, err := FitStepTime(nil); !errors.Is(err, ErrTooFew) {
+	if _, err := FitStepTime(nil, DevicePrior{}); !errors.Is(err, ErrTooFew) {
 		t.Errorf("no sample: error %v", err)
 	}
 }
@@ -188,5 +188,29 @@ func TestDiagonalSamplesMislead(t *testing.T) {
 	off := wrong(servers([2]int{1, 1}, [2]int{2, 1}, [2]int{1, 3}, [2]int{4, 4}, [2]int{6, 2}))
 	if off > 0.01 || diagonal < 0.2 {
 		t.Errorf("error at 4 workers on 1 server: %.3f off the diagonal, %.3f on it", off, diagonal)
+	}
+}
+
+func TestShortStepsOnGPUsAreLaunches(t *testing.T) {
+	one := train.Config{Workers: 1, Nodes: 1, LocalBatch: 512}
+	two := train.Config{Workers: 2, Nodes: 1, LocalBatch: 256}
+	predict := func(on train.Device, seconds float64) float64 {
+		fit, err := FitStepTime([]StepSample{{Config: one, StepSeconds: seconds}}, PriorOn(on))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fit.StepSeconds(two) / seconds
+	}
+	gpu, simulated := train.Device{Kind: train.KindGPU}, train.Device{Kind: train.KindGPU, Simulated: true}
+	if short := predict(gpu, 0.007); short < 1.1 {
+		t.Errorf("half the batch of a step of 7 ms on two GPUs takes %.2f of it, want more than one: launches do not shrink", short)
+	}
+	for _, c := range []struct {
+		on      train.Device
+		seconds float64
+	}{{gpu, 1}, {simulated, 0.007}, {train.Device{Kind: train.KindCPU}, 0.007}} {
+		if rest := predict(c.on, c.seconds); rest > 0.8 {
+			t.Errorf("half the batch of a step of %g s on two of %+v takes %.2f of it, want at most 0.8", c.seconds, c.on, rest)
+		}
 	}
 }

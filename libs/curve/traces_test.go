@@ -119,7 +119,7 @@ func TestStepTimeOfPublishedApplications(t *testing.T) {
 			"10 configurations": slices.Concat(pick(all, 0, "1", "4", "44"), pick(all, 0.5, "1", "2", "11", "22", "444"), pick(all, 1, "1", "44")),
 		}
 		for _, name := range []string{"1 configuration", "4 configurations", "10 configurations"} {
-			fit, err := FitStepTime(learned[name])
+			fit, err := FitStepTime(learned[name], DevicePrior{})
 			if err != nil {
 				t.Fatal(err)
 			}

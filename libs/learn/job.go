@@ -38,8 +38,8 @@ type Job struct {
 	Published    *event.Reestimated
 	HasConverged bool
 
-	// modelOf names the model of a device.
-	modelOf func(train.NodeID, train.DeviceID) string
+	// deviceOf describes a device.
+	deviceOf func(train.NodeID, train.DeviceID) train.Device
 	// live are the step times since the last ended epoch.
 	live []curve.StepSample
 
@@ -79,10 +79,10 @@ type Job struct {
 	begun                bool
 }
 
-// New begins with an admitted job. modelOf names the model of a device.
-func New(id train.JobID, spec train.Spec, modelOf func(train.NodeID, train.DeviceID) string) *Job {
+// New begins with an admitted job. deviceOf describes a device; the zero value if it is unknown.
+func New(id train.JobID, spec train.Spec, deviceOf func(train.NodeID, train.DeviceID) train.Device) *Job {
 	return &Job{
-		ID: id, Spec: spec, devices: max(spec.MinDevices, 1), modelOf: modelOf, History: curve.History{Job: string(id), Kind: spec.SpeedKind()},
+		ID: id, Spec: spec, devices: max(spec.MinDevices, 1), deviceOf: deviceOf, History: curve.History{Job: string(id), Kind: spec.SpeedKind()},
 	}
 }
 
@@ -174,7 +174,8 @@ func (j *Job) started(at time.Time, b *event.Started) {
 	j.node, j.nodes, j.held, j.servers, j.batch = b.Node, max(len(b.Parts), 1), b.Devices, b.Servers, b.BatchSize
 	j.live, j.paces, j.device, j.latest = nil, nil, "", train.Batch{}
 	if len(b.Devices) > 0 {
-		j.device = j.modelOf(b.Node, b.Devices[0])
+		device := j.deviceOf(b.Node, b.Devices[0])
+		j.device, j.History.On = device.Model, curve.PriorOn(device)
 	}
 	j.progress, j.begun, j.heard = j.saved, false, false
 	j.settleServers(b.Servers)

@@ -26,7 +26,7 @@ func spec() train.Spec {
 	return train.Spec{Name: "n", BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: 10, MaxDevices: 2}.WithDefaults()
 }
 
-func anyModel(train.NodeID, train.DeviceID) string { return "a" }
+func anyModel(train.NodeID, train.DeviceID) train.Device { return train.Device{Model: "a"} }
 
 func TestEpochsBecomeAModel(t *testing.T) {
 	j := New("a", spec(), anyModel)

@@ -95,7 +95,7 @@ func (l *Library) Lend(j *Job) bool {
 			twins = append(twins, x.StepSample)
 		}
 	}
-	j.Borrowed = curve.Lend(j.Spec.SpeedKind(), own, twins, kin)
+	j.Borrowed = curve.Lend(j.History, own, twins, kin)
 	j.Kin = j.kin(here(l.runs.Of(family), j.device, func(x whole) string { return x.device }), signature)
 	return len(j.Borrowed) > 0 || j.Kin != nil
 }

@@ -101,12 +101,12 @@ func TestTheOwnTypeOfDeviceGoesFirst(t *testing.T) {
 	var library Library
 	on := func(device string, id train.JobID, epochSeconds float64) {
 		j := jobOf(id, "0.1")
-		j.modelOf = func(train.NodeID, train.DeviceID) string { return device }
+		j.deviceOf = func(train.NodeID, train.DeviceID) train.Device { return train.Device{Model: device} }
 		library.Learn(trained(j, 1, epochSeconds))
 	}
 	on("a100", "fast", 10)
 	job := jobOf("job", "0.1")
-	job.modelOf = func(train.NodeID, train.DeviceID) string { return "t4" }
+	job.deviceOf = func(train.NodeID, train.DeviceID) train.Device { return train.Device{Model: "t4"} }
 	step := func() float64 {
 		library.Lend(job)
 		return job.Model().Speed.StepSeconds(job.Spec.On(1, 1))

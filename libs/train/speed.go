@@ -173,7 +173,7 @@ func (s Speed) StepsPerSecond(cfg Config) float64 {
 const (
 	measuredError = 0.03 // a mean of the same configuration
 	// oneConfiguration, divided by the number of configurations, is the possible error of the prior.
-	oneConfiguration = 0.45
+	oneConfiguration = 0.35
 	// perDoubling counts for each doubling of workers, servers or batch away from the nearest measurement.
 	perDoubling     = 0.06
 	unseenNetwork   = 0.10 // the first step beyond one worker, or beyond one node

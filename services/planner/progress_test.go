@@ -27,7 +27,7 @@ func TestTenStepsTellWhenATrainingEnds(t *testing.T) {
 		"steps, in epochs that it counts": {train.Spec{MaxSteps: 400}, 64},
 	} {
 		spec := c.spec.WithDefaults()
-		learned := learn.New("a", spec, func(train.NodeID, train.DeviceID) string { return "" })
+		learned := learn.New("a", spec, func(train.NodeID, train.DeviceID) train.Device { return train.Device{} })
 		learned.Take(at, &event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}})
 		r := records.Records{
 			Jobs:     slices.Values([]train.Job{{ID: "a", Spec: spec, State: train.StateRunning, Attempt: 1, SubmittedAt: at}}),
@@ -59,7 +59,7 @@ func TestAJobIsPlannedWithTheBatchThatItRuns(t *testing.T) {
 	job := train.Job{ID: "a", Spec: adaptiveJob("a", 4).spec, State: train.StateRunning, SubmittedAt: at, EpochsDone: 1}
 	for _, own := range []int{0, 32} {
 		job.OwnBatch = own
-		learned := learn.New("a", job.Spec, func(train.NodeID, train.DeviceID) string { return "" })
+		learned := learn.New("a", job.Spec, func(train.NodeID, train.DeviceID) train.Device { return train.Device{} })
 		learned.Take(at, &event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}})
 		learned.Take(at.Add(200*time.Second), &event.EpochEnded{
 			Attempt: 1, EpochsDone: 1, EpochSeconds: 200, Steps: 2000, StepSeconds: 0.1, Devices: 1, Batch: train.Batch{LocalBatch: 32}, BatchIgnored: own > 0,

@@ -70,7 +70,7 @@ func (e *estimator) fact(m bus.Message) error {
 	j := e.jobs[id]
 	if j == nil {
 		if b, ok := body.(*event.Admitted); ok && b.Spec.Array == "" {
-			e.admit(learn.New(id, b.Spec, e.interference.model))
+			e.admit(learn.New(id, b.Spec, e.interference.device))
 		}
 		return nil // of a job that has ended, or was never admitted
 	}
@@ -164,7 +164,7 @@ func (e *estimator) jobStopped(j *learn.Job) {
 func (e *estimator) beginning(_ context.Context, spec train.Spec) (train.Model, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	j := learn.New("", spec, e.interference.model)
+	j := learn.New("", spec, e.interference.device)
 	j.Peaks = e.peaks.Of(curve.KindOf(spec).Family)
 	e.library.Lend(j)
 	return j.Model(), nil

@@ -31,9 +31,9 @@ func (m *interference) observe(n train.Node) {
 	}
 }
 
-// model names the model of a device; empty if the device is unknown.
-func (m *interference) model(node train.NodeID, device train.DeviceID) string {
-	return m.devices[deviceKey{node, device}].Model
+// device describes a device; the zero value if it is unknown.
+func (m *interference) device(node train.NodeID, device train.DeviceID) train.Device {
+	return m.devices[deviceKey{node, device}]
 }
 
 // record returns the record for devices. It is nil if a device is unknown or of another type than the others, or if

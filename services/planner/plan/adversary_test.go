@@ -119,7 +119,7 @@ func TestNobodyMovesForNothing(t *testing.T) {
 		for i, step := range seconds {
 			samples = append(samples, curve.StepSample{Config: train.Config{Workers: i + 1, Nodes: 1, LocalBatch: 10}, StepSeconds: step, Weight: 100})
 		}
-		speed, err := curve.FitStepTime(samples)
+		speed, err := curve.FitStepTime(samples, curve.DevicePrior{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func busyCluster(b *testing.B, running, waiting int) State {
 		if i < running {
 			first := i % 4 * 2
 			h := Holding{Node: s.Nodes[i/4].ID, Devices: []train.DeviceID{s.Nodes[0].Devices[first].ID, s.Nodes[0].Devices[first+1].ID}}
-			speed, err := curve.FitStepTime([]curve.StepSample{{Config: train.Config{Workers: 2, Nodes: 1, LocalBatch: 32}, StepSeconds: 0.01 * float64(1+i%17)}})
+			speed, err := curve.FitStepTime([]curve.StepSample{{Config: train.Config{Workers: 2, Nodes: 1, LocalBatch: 32}, StepSeconds: 0.01 * float64(1+i%17)}}, curve.DevicePrior{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -203,7 +203,7 @@ func (d *productDay) live(j *plan.Job) {
 	}
 	r.Spoke, r.Epochs, r.Seconds, j.RunSeconds = true, r.Epochs+1, r.Seconds+30, j.RunSeconds+30
 	j.EpochsDone = min(j.EpochsDone+1, j.Spec.MaxEpochs)
-	speed, err := curve.FitStepTime([]curve.StepSample{{Config: train.Config{Workers: sizeOf(r.Holding), Nodes: 1, LocalBatch: 10}, StepSeconds: 0.01 + 3*d.dice.Float64()}})
+	speed, err := curve.FitStepTime([]curve.StepSample{{Config: train.Config{Workers: sizeOf(r.Holding), Nodes: 1, LocalBatch: 10}, StepSeconds: 0.01 + 3*d.dice.Float64()}}, curve.DevicePrior{})
 	if err == nil && j.Spec.ParameterServers == nil {
 		j.Model = &train.Model{Speed: speed, EpochsSeen: j.EpochsDone}
 	}

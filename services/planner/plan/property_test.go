@@ -199,7 +199,7 @@ func deviceCount(h Holding) int {
 
 func (d *day) learn(j *Job, workers int) {
 	seen := train.Config{Workers: workers, Nodes: 1, LocalBatch: 10}
-	speed, err := curve.FitStepTime([]curve.StepSample{{Config: seen, StepSeconds: 0.01 + 3*d.dice.Float64()}})
+	speed, err := curve.FitStepTime([]curve.StepSample{{Config: seen, StepSeconds: 0.01 + 3*d.dice.Float64()}}, curve.DevicePrior{})
 	if err != nil {
 		d.t.Fatal(err)
 	}

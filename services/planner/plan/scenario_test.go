@@ -313,7 +313,7 @@ func (s *story) learn(t *testing.T, d *datadriven.TestData) {
 			samples = append(samples, curve.StepSample{Config: train.Config{Workers: n, Nodes: 1, LocalBatch: j.Spec.BatchSize}, StepSeconds: step * float64(n) * 1.1})
 		}
 	}
-	speed, err := curve.FitStepTime(samples)
+	speed, err := curve.FitStepTime(samples, curve.DevicePrior{})
 	if err != nil {
 		t.Fatal(err)
 	}

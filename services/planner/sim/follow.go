@@ -24,7 +24,7 @@ func (w *world) follow(p train.Plan) {
 		case held.fits(w.devices, places):
 			held.add(j, places)
 			j.batch = a.Batch
-			j.start(places, w.models[places[0].Node])
+			j.start(places, w.firsts[places[0].Node].Model)
 		}
 	}
 	for _, j := range w.jobs {

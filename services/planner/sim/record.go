@@ -67,7 +67,7 @@ func (w *world) endedFor(j *job) (map[train.JobID]train.State, time.Time) {
 
 // admit has the profiler follow a job, which may borrow from those of its family.
 func (w *world) admit(j *job) {
-	j.learned = learn.New(j.Name, j.spec, func(n train.NodeID, _ train.DeviceID) string { return w.models[n] })
+	j.learned = learn.New(j.Name, j.spec, func(n train.NodeID, _ train.DeviceID) train.Device { return w.firsts[n] })
 	j.family = j.learned.Family()
 	j.fresh = w.library.Lend(j.learned)
 }

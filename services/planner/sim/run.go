@@ -63,7 +63,7 @@ type world struct {
 	nodes, present []train.Node
 	changesAt      float64
 
-	models  map[train.NodeID]string
+	firsts  map[train.NodeID]train.Device
 	devices map[deviceID]device
 	total   int
 	// guessed is the interference without a measurement, by driver.
@@ -103,14 +103,14 @@ func newWorld(c Config) (*world, error) {
 		c.Decide = plan.Decide
 	}
 	w := &world{
-		Config: c, models: map[train.NodeID]string{}, byID: map[train.JobID]*job{},
+		Config: c, firsts: map[train.NodeID]train.Device{}, byID: map[train.JobID]*job{},
 		devices: map[deviceID]device{}, guessed: map[string]*curve.Interference{},
 	}
 	for _, n := range c.Nodes {
 		if len(n.Devices) == 0 {
 			continue
 		}
-		w.models[n.ID] = n.Devices[0].Model
+		w.firsts[n.ID] = n.Devices[0]
 		w.nodes = append(w.nodes, n)
 		w.total += len(n.Devices)
 		for i := range n.Devices {
@@ -264,7 +264,7 @@ func (w *world) apply(p train.Plan) {
 		places := a.Places()
 		j.batch = a.Batch
 		if len(j.parts) == 0 || w.moved(j, places) {
-			j.start(places, w.models[places[0].Node])
+			j.start(places, w.firsts[places[0].Node].Model)
 		} else {
 			j.parts = places
 		}
@@ -273,7 +273,7 @@ func (w *world) apply(p train.Plan) {
 
 // moved reports whether a gang has to start again.
 func (w *world) moved(j *job, places []train.Part) bool {
-	if w.ShapeOnly && w.models[places[0].Node] == j.device {
+	if w.ShapeOnly && w.firsts[places[0].Node].Model == j.device {
 		sizes := make([]int, len(places))
 		for i, p := range places {
 			sizes[i] = len(p.Devices)

@@ -64,9 +64,15 @@ func recall(r *Round) *knowledge {
 	for _, g := range r.Snapshot.Gangs {
 		b.learn(g)
 	}
+	on := map[string]curve.DevicePrior{}
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; len(n.Devices) > 0 {
+			on[n.Model] = curve.PriorOn(n.Devices[0])
+		}
+	}
 	for _, c := range b.Profiles {
-		for _, l := range c.Models {
-			l.fit()
+		for model, l := range c.Models {
+			l.fit(on[model])
 		}
 	}
 	return b
@@ -167,7 +173,7 @@ func (l *throughput) add(s train.Ran) {
 }
 
 // fit is done again only when something new was seen.
-func (l *throughput) fit() {
+func (l *throughput) fit(on curve.DevicePrior) {
 	if !l.stale {
 		return
 	}
@@ -176,7 +182,7 @@ func (l *throughput) fit() {
 	for i, s := range l.Samples {
 		samples[i] = curve.StepSample{Config: s.Config, StepSeconds: s.StepSeconds, Weight: 1}
 	}
-	if speed, err := curve.FitStepTime(samples); err == nil {
+	if speed, err := curve.FitStepTime(samples, on); err == nil {
 		l.Fit = speed.AllReduce
 	}
 }

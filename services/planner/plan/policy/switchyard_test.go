@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
@@ -108,7 +109,7 @@ func TestSwitchyardTriesLargerBatches(t *testing.T) {
 	gang := &cluster.Gang{Job: &job}
 	best := func(local int, seconds float64) int {
 		l.add(train.Ran{Config: train.Config{Workers: 4, Nodes: 1, LocalBatch: local}, StepSeconds: seconds, SyncSeconds: 0.1})
-		l.fit()
+		l.fit(curve.DevicePrior{})
 		c := newSpeedCurve(gang, "")
 		c.correct(l)
 		c.tried = l.largest()
@@ -139,7 +140,7 @@ func TestSwitchyardKnowsFasterDevices(t *testing.T) {
 	faster := func() float64 {
 		clear(b.curves)
 		for _, l := range b.Profiles["new"].Models {
-			l.fit()
+			l.fit(curve.DevicePrior{})
 		}
 		batch := train.Batch{LocalBatch: 16}
 		return b.curve(stranger, "slow").seconds(1, 1, batch) / b.curve(stranger, "fast").seconds(1, 1, batch)
