@@ -33,6 +33,7 @@ type settings struct {
 	jobUUID        string
 	snapshots      string // directory of this job's checkpoints
 	api            string
+	unreported     string // a folder for what the agent has not taken
 	heartbeatSteps int
 	epochsDone     int // according to the scheduler; the checkpoint knows better
 
@@ -97,6 +98,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	s := settings{
 		jobUUID:        env.text("JOB_UUID", "local"),
 		api:            env.text("SWITCHYARD_JOB_API", ""),
+		unreported:     env.text("SWITCHYARD_UNREPORTED", ""),
 		heartbeatSteps: env.count("HEARTBEAT_FREQ", 10),
 		epochsDone:     env.count("EPOCHS_DONE", 0),
 		processes:      max(1, env.count("WORLD_SIZE", 1)),

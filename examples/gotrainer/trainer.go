@@ -43,7 +43,7 @@ type trainer struct {
 // when it was asked to stop.
 func train(ctx context.Context, s settings, book *ledger, stdout, stderr io.Writer) error {
 	t := &trainer{settings: s, ledger: book, stdout: stdout, api: &jobapi.Client{}, rng: rand.NewPCG(s.seed, 0x0de5)}
-	t.beats = jobapi.New(s.api, s.jobUUID, stderr)
+	t.beats = jobapi.New(s.api, s.jobUUID, s.unreported, stderr)
 	if s.rank == 0 {
 		t.api = t.beats
 	}

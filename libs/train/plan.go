@@ -194,6 +194,8 @@ type Attempt struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	Exit      *Exit     `json:"exit,omitempty"`
+	// Unreported is what its code reported and the agent of its node, which was away, never took.
+	Unreported *Unreported `json:"unreported,omitempty"`
 	// Ending is how the attempt will have ended: some of its processes are in trouble, and the executor is ending the
 	// others.
 	Ending *Exit `json:"ending,omitempty"`

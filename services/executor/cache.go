@@ -209,6 +209,13 @@ func (c *cache) report(a train.Attempt) train.AttemptReport {
 	return c.reports[diff.ReportKey{Job: a.Job, Number: a.Number}]
 }
 
+// agent returns the address of the agent that takes the reports of an attempt; empty if it is unknown.
+func (c *cache) agent(a train.Attempt) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.realm.Nodes[a.Home()].JobAPI
+}
+
 // places returns the devices of an attempt as the agents of their nodes describe them.
 func (c *cache) places(a train.Attempt) ([]launch.Place, error) {
 	c.mu.Lock()

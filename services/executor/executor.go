@@ -25,6 +25,8 @@ type executor struct {
 	strays *straySweeper
 	// stopPublished is the cause for which it was last published that an attempt was asked to leave.
 	stopPublished map[diff.ReportKey]train.StopCause
+	// handingOver is the time from which the end of an attempt waits for its agent.
+	handingOver map[diff.ReportKey]time.Time
 }
 
 func newExecutor(s *shared, on platform, config settings.Executor) *executor {
@@ -32,6 +34,7 @@ func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace, MostGrace: config.StopGraceMax},
 		starts: newStarter(s, on.backend, on.realm, config), tuning: newRetuner(s, on.backend),
 		strays: &straySweeper{shared: s, backend: on.backend, realm: on.realm}, stopPublished: map[diff.ReportKey]train.StopCause{},
+		handingOver: map[diff.ReportKey]time.Time{},
 	}
 }
 
@@ -146,7 +149,7 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (again time.Dur
 	case launch.Ending:
 		return status.Again, e.ending(ctx, a, status)
 	case launch.Exited:
-		return 0, e.exited(ctx, a, status)
+		return e.exited(ctx, a, status)
 	case launch.Lost:
 		return e.lose(ctx, a)
 	}
@@ -229,21 +232,24 @@ func (e *executor) started(ctx context.Context, a train.Attempt, s launch.Status
 }
 
 // exited records an exit that the supervisor recorded.
-func (e *executor) exited(ctx context.Context, a train.Attempt, s launch.Status) error {
+func (e *executor) exited(ctx context.Context, a train.Attempt, s launch.Status) (again time.Duration, err error) {
 	if a.Phase == train.PhaseClaimed && !s.StartedAt.IsZero() {
 		// It ended before this executor first looked, but it was running.
 		if err := e.started(ctx, a, s); err != nil {
-			return err
+			return 0, err
 		}
 		a, _ = e.cache.attempt(a.Job)
+	}
+	if again, err := e.handOver(ctx, &a); again > 0 || err != nil {
+		return again, err
 	}
 	exit := s.Exit
 	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &exit, s.ExitedAt
 	if err := e.swap(ctx, a); err != nil {
-		return err
+		return 0, err
 	}
 	e.log.Info("attempt exited", "job", a.Job, "attempt", a.Number, "code", exit.Code, "signal", exit.Signal, "forced", exit.Forced, "message", exit.Message)
-	return nil
+	return 0, nil
 }
 
 // lose records that an attempt vanished, once nothing of it is left on the machine.
@@ -251,6 +257,9 @@ func (e *executor) lose(ctx context.Context, a train.Attempt) (again time.Durati
 	left, err := e.backend.Sweep(ctx, a)
 	if err != nil || left > 0 {
 		return launch.Soon, err
+	}
+	if again, err := e.handOver(ctx, &a); again > 0 || err != nil {
+		return again, err
 	}
 	e.metrics.losses.Inc()
 	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &train.Exit{Lost: true}, time.Now().UTC()

@@ -9,6 +9,7 @@ import (
 type metrics struct {
 	running                 prometheus.Gauge
 	starts, losses, refused prometheus.Counter
+	unreported              prometheus.Counter
 	outcomes                *prometheus.CounterVec
 	startLatency            prometheus.Histogram
 }
@@ -19,9 +20,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	return &metrics{
-		running:  auto.NewGauge(prometheus.GaugeOpts{Name: "switchyard_executor_attempts_running", Help: "Attempts that hold devices."}),
-		starts:   counter("switchyard_executor_starts_total", "Attempts that were claimed."),
-		losses:   counter("switchyard_executor_losses_total", "Attempts whose supervisor vanished."),
+		running: auto.NewGauge(prometheus.GaugeOpts{Name: "switchyard_executor_attempts_running", Help: "Attempts that hold devices."}),
+		starts:  counter("switchyard_executor_starts_total", "Attempts that were claimed."),
+		losses:  counter("switchyard_executor_losses_total", "Attempts whose supervisor vanished."),
+		unreported: counter("switchyard_executor_unreported_total",
+			"Reports of ended attempts that their node's agent was away for: epochs in them count, their figures are lost."),
 		refused:  counter("switchyard_executor_plans_refused_total", "Plans older than the newest accepted plan."),
 		outcomes: auto.NewCounterVec(prometheus.CounterOpts{Name: "switchyard_executor_outcomes_total", Help: "Attempts that ended, by outcome."}, []string{"outcome"}),
 		startLatency: auto.NewHistogram(prometheus.HistogramOpts{

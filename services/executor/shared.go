@@ -66,6 +66,7 @@ func (s *shared) reportAndJob(ctx context.Context, a train.Attempt) (train.Attem
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return report.Value, train.Job{}, err
 	}
+	report.Value = a.Unreported.In(report.Value)
 	if job, found := s.cache.job(a.Job); found {
 		return report.Value, job, nil
 	}

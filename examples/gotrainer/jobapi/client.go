@@ -98,6 +98,7 @@ type End struct {
 type fact struct {
 	kind string
 	body any
+	file string // where it is written down until it has arrived
 }
 
 // Client reports for one job. It is not safe for concurrent use. The zero Client sends nothing.
@@ -110,11 +111,13 @@ type Client struct {
 	stop    bool // the newest answer said that a stop is near
 	backOff time.Duration
 	retryAt time.Time
+	notes   notes
 }
 
 // New returns a client of the API at base (http://host:port/attempt/token) for the job of this UUID. With an empty base
-// it sends nothing. Complaints go to log.
-func New(base, jobUUID string, log io.Writer) *Client {
+// it sends nothing. Complaints go to log. What has not arrived is written down in the folder unreported, unless that is
+// empty.
+func New(base, jobUUID, unreported string, log io.Writer) *Client {
 	if base == "" {
 		return &Client{}
 	}
@@ -122,7 +125,7 @@ func New(base, jobUUID string, log io.Writer) *Client {
 		base: strings.TrimRight(base, "/") + "/v1/jobs/" + url.PathEscape(jobUUID) + "/",
 		// Never by a proxy: the agent is on this host.
 		http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 1}},
-		log:  log,
+		log:  log, notes: notes{dir: unreported, prefix: "/v1/jobs/" + url.PathEscape(jobUUID) + "/"},
 	}
 }
 
@@ -150,7 +153,7 @@ func (c *Client) Steps(ctx context.Context, s Steps) {
 		return
 	}
 	if c.flush(ctx) {
-		c.post(ctx, fact{"steps", s})
+		c.post(ctx, fact{kind: "steps", body: s})
 	}
 }
 
@@ -160,7 +163,7 @@ func (c *Client) EpochEnded(ctx context.Context, saved Checkpoint, e Epoch) {
 	if c.base == "" {
 		return
 	}
-	c.pending = append(c.pending, fact{"checkpoints", saved}, fact{"epochs", e})
+	c.pending = append(c.pending, c.notes.take("checkpoints", saved), c.notes.take("epochs", e))
 	if extra := len(c.pending) - pendingLimit; extra > 0 {
 		c.pending = c.pending[extra:]
 	}
@@ -172,7 +175,7 @@ func (c *Client) Saved(ctx context.Context, saved Checkpoint) {
 	if c.base == "" {
 		return
 	}
-	c.pending = append(c.pending, fact{"checkpoints", saved})
+	c.pending = append(c.pending, c.notes.take("checkpoints", saved))
 	c.flush(ctx)
 }
 
@@ -213,11 +216,13 @@ func (c *Client) End(ctx context.Context, e End) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
-	for !c.flush(ctx) || !c.post(ctx, fact{"end", e}) {
-		if !sleep(ctx, endPause) {
-			return
+	last := c.notes.take("end", e)
+	for !c.flush(ctx) || !c.post(ctx, last) {
+		if last.file != "" || !sleep(ctx, endPause) {
+			return // the scheduler looks there
 		}
 	}
+	c.notes.drop(last)
 }
 
 // flush sends what waits, in order; it returns false if the API is away.
@@ -228,6 +233,7 @@ func (c *Client) flush(ctx context.Context) bool {
 		if !c.post(ctx, c.pending[0]) {
 			return false
 		}
+		c.notes.drop(c.pending[0])
 		c.pending = c.pending[1:]
 	}
 	return true

@@ -79,7 +79,7 @@ func epoch(c *jobapi.Client, n uint64) {
 
 func TestCallsInOrder(t *testing.T) {
 	ctx, a := context.Background(), newAgent(t)
-	c := jobapi.New(a.URL+"/attempt/tok/", "u-1", io.Discard)
+	c := jobapi.New(a.URL+"/attempt/tok/", "u-1", "", io.Discard)
 	c.Steps(ctx, jobapi.Steps{Step: 10})
 	epoch(c, 1)
 	if c.StopRequested(ctx) {
@@ -98,7 +98,7 @@ func TestCallsInOrder(t *testing.T) {
 func TestEpochsSurviveAnOutage(t *testing.T) {
 	ctx, a := context.Background(), newAgent(t)
 	var log bytes.Buffer
-	c := jobapi.New(a.URL+"/attempt/tok", "u-1", &log)
+	c := jobapi.New(a.URL+"/attempt/tok", "u-1", "", &log)
 	a.status = func(string) int { return http.StatusServiceUnavailable }
 	epoch(c, 1)
 	c.Steps(ctx, jobapi.Steps{Step: 10}) // backing off: no call
@@ -119,7 +119,7 @@ func TestEpochsSurviveAnOutage(t *testing.T) {
 func TestRefusedFactDoesNotHoldUpTheNext(t *testing.T) {
 	a := newAgent(t)
 	var log bytes.Buffer
-	c := jobapi.New(a.URL+"/attempt/tok", "u-1", &log)
+	c := jobapi.New(a.URL+"/attempt/tok", "u-1", "", &log)
 	a.status = func(call string) int {
 		if call == "POST checkpoints 1" {
 			return http.StatusConflict
@@ -135,7 +135,7 @@ func TestRefusedFactDoesNotHoldUpTheNext(t *testing.T) {
 
 func TestEndIsTriedAgain(t *testing.T) {
 	ctx, a := context.Background(), newAgent(t)
-	c := jobapi.New(a.URL+"/attempt/tok", "u-1", io.Discard)
+	c := jobapi.New(a.URL+"/attempt/tok", "u-1", "", io.Discard)
 	a.status = func(string) int {
 		if len(a.calls) < 2 {
 			return http.StatusBadGateway
@@ -147,7 +147,7 @@ func TestEndIsTriedAgain(t *testing.T) {
 }
 
 func TestWithoutAnAddressNothingIsSent(t *testing.T) {
-	ctx, c := context.Background(), jobapi.New("", "u-1", io.Discard)
+	ctx, c := context.Background(), jobapi.New("", "u-1", "", io.Discard)
 	c.Steps(ctx, jobapi.Steps{})
 	epoch(c, 1)
 	c.End(ctx, jobapi.End{})

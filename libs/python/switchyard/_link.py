@@ -84,9 +84,8 @@ class Link:
         """Sends all that waits, then how the job ended."""
         if self._client is None:
             return
-        self.last_words()
         body = {"outcome": outcome, "epochs_done": epochs_done, "message": message[:LONGEST_MESSAGE]}
-        self._client.post(self._base + "end", body, insist=True)
+        self._sender.last(self._client, self._base + "end", body)
 
     def _queue(
         self,

@@ -1,10 +1,11 @@
 """Posts what training has to say from one daemon thread, so that a step never waits for the network."""
 
 import collections
+import json
 import os
 import threading
 import time
-from typing import Any, Callable, Deque, NamedTuple, Optional
+from typing import Any, Callable, Deque, Mapping, NamedTuple, Optional
 
 from switchyard import _http
 from switchyard._http import Answer, Client, complain
@@ -19,16 +20,54 @@ class _Post(NamedTuple):
     keep: bool
     heartbeat: bool
     heard: Optional[Callable[[Answer], None]]
+    file: Optional[str]
+
+
+class Unreported:
+    """The folder of this attempt in which the scheduler looks, after the end, for posts that did not arrive.
+
+    Each is a file: {"path", "body"}. They are named so that their order is that in which they were made.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._folder = environ.get("SWITCHYARD_UNREPORTED", "")
+        self._made = 0
+
+    def put(self, path: str, body: Any) -> Optional[str]:
+        """Writes a post down, and returns the name of its file; None where there is no such folder, or no room."""
+        if not self._folder:
+            return None
+        self._made += 1
+        name = "%020d-%d-%d.json" % (time.time_ns(), os.getpid(), self._made)
+        final, temporary = os.path.join(self._folder, name), os.path.join(self._folder, "." + name)
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({"path": path, "body": body}, file, allow_nan=False)
+            os.replace(temporary, final)
+        except (OSError, ValueError):
+            return None
+        return final
+
+    @staticmethod
+    def drop(file: Optional[str]) -> None:
+        """Removes the file of a post that has arrived, or that the server refuses."""
+        if file is not None:
+            try:
+                os.unlink(file)
+            except OSError:
+                pass
 
 
 class Sender:
     """A queue of posts and the thread that sends them, in order.
 
     A post that is kept stays first in the queue until the server takes or refuses it; any other is dropped when it
-    cannot be sent at once: the next of its kind carries newer figures anyway.
+    cannot be sent at once: the next of its kind carries newer figures anyway. Until then a kept post is also a file, so
+    that it outlives the process, however that ends.
     """
 
     def __init__(self) -> None:
+        self._unreported = Unreported(os.environ)
         self._reset()
 
     def post(
@@ -44,10 +83,11 @@ class Sender:
         if self._pid != os.getpid():
             # A forked child inherits the queue but not the thread; what is in the queue is the parent's to send.
             self._reset()
+        file = self._unreported.put(path, body()) if keep and not client.fenced else None
         with self._changed:
             if len(self._posts) >= MOST_POSTS_QUEUED:
                 self._posts.popleft()
-            self._posts.append(_Post(client, path, body, keep, heartbeat, heard))
+            self._posts.append(_Post(client, path, body, keep, heartbeat, heard, file))
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="switchyard-sender", daemon=True)
@@ -57,6 +97,13 @@ class Sender:
         """Whether a heartbeat has not left yet: then the next one had better go on gathering steps."""
         with self._changed:
             return any(post.heartbeat for post in self._posts)
+
+    def last(self, client: Client, path: str, body: Any) -> None:
+        """Sends the last post of this process, back-off or not, after all that waits."""
+        file = None if client.fenced else self._unreported.put(path, body)
+        self.last_words()
+        if not _may_be_taken_later(client.post(path, body, insist=True), client):
+            self._unreported.drop(file)
 
     def flush(self) -> bool:
         """Waits until all is sent, for as long as one request may take and not through a back-off.
@@ -84,6 +131,7 @@ class Sender:
         for post in kept:
             if _may_be_taken_later(post.client.post(post.path, post.body(), insist=True), post.client):
                 return
+            self._unreported.drop(post.file)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -104,6 +152,8 @@ class Sender:
             except Exception as problem:  # The thread must outlive a body that cannot be made.
                 complain("cannot report to %s: %s" % (post.path, problem))
                 again = False
+            if not again:
+                self._unreported.drop(post.file)
             with self._changed:
                 self._sending = False
                 if again:

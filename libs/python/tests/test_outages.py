@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import json
 import os
+import tempfile
 import unittest
+from pathlib import Path
 from unittest import mock
 
 import switchyard
@@ -85,6 +88,44 @@ class Outages(unittest.TestCase):
         self.assertEqual([1, 2, 3, 4], [r.body["epochs_done"] for r in accepted if r.path.endswith("/epochs")])
         self.assertEqual([1, 2, 3], [r.body["epochs_done"] for r in accepted if r.path.endswith("/checkpoints")])
         self.assertTrue(accepted[-1].path.endswith("/end"))
+
+    def test_what_does_not_arrive_is_left_for_the_scheduler_in_order(self):
+        with tempfile.TemporaryDirectory() as left, running(SWITCHYARD_UNREPORTED=left) as api, backoff(3600.0), stderr():
+            job = switchyard.job()
+            api.status = 503
+            job.save("one", "state", epochs_done=1)
+            job.end_epoch()
+            job.finish()
+            names = sorted(os.listdir(left))
+            posts = [json.loads(Path(left, name).read_text()) for name in names]
+        self.assertEqual(
+            [("checkpoints", 1), ("epochs", 1), ("end", 1)],
+            [(post["path"].replace("/v1/jobs/job-1/", ""), post["body"]["epochs_done"]) for post in posts],
+        )
+
+    def test_what_has_arrived_or_was_refused_is_not_left(self):
+        for status in (200, 400, 409):
+            with self.subTest(status=status), tempfile.TemporaryDirectory() as left:
+                with running(SWITCHYARD_UNREPORTED=left) as api, stderr():
+                    api.status = status
+                    train(switchyard.job())
+                self.assertEqual([], os.listdir(left))
+
+    def test_a_kill_leaves_what_was_not_sent(self):
+        script = "import os, switchyard; job = switchyard.job(); job.save(1, 'state', epochs_done=1); os._exit(9)"
+        with tempfile.TemporaryDirectory() as left, jobapi.serve() as api, jobapi.environment() as folder:
+            api.gate.clear()  # Nothing is answered.
+            file = folder / "script.py"
+            file.write_text(script)
+            table = jobapi.variables(str(folder), SWITCHYARD_JOB_API=api.url, SWITCHYARD_UNREPORTED=left)
+            self.assertEqual(9, jobapi.run_script(file, table).returncode)
+            api.gate.set()
+            self.assertEqual([True], ["/checkpoints" in Path(left, name).read_text() for name in os.listdir(left)])
+
+    def test_a_folder_without_room_costs_nothing(self):
+        with running(SWITCHYARD_UNREPORTED="/none/at/all") as api, stderr():
+            self.assertEqual([0, 1, 2], train(switchyard.job()))
+        self.assertEqual(3, len(api.bodies("epochs")))
 
     def test_a_refused_body_is_dropped_and_shown(self):
         with running() as api, stderr() as said:

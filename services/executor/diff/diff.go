@@ -132,7 +132,7 @@ type ReportKey struct {
 
 // report returns what the code of an attempt has reported.
 func (s State) report(a train.Attempt) train.AttemptReport {
-	return s.Reports[ReportKey{a.Job, a.Number}]
+	return a.Unreported.In(s.Reports[ReportKey{a.Job, a.Number}])
 }
 
 // asked returns how long ago an attempt was asked to leave.

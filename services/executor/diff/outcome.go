@@ -3,6 +3,8 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -27,13 +29,14 @@ type Verdict struct {
 // Judge decides what an exit means. It returns the same verdict for the same record, so a crash between the decision
 // and its publication does no harm.
 func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
+	r = a.Unreported.In(r)
 	e := newEnding(a, r, job)
 	v := Verdict{EpochsDone: e.epochs, Resume: e.resume()}
 	switch {
 	case a.Stop == train.StopCancel && !e.byItself():
 		v.Outcome = train.OutcomeCancelled
 	case e.finished():
-		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)
+		v.Outcome, v.Note = train.OutcomeSucceeded, join(converged(job), missed(a))
 	case a.Stop == train.StopConverged && e.exit.Forced:
 		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
 	case a.Stop == train.StopOverspent && e.left(), e.timedOut():
@@ -48,7 +51,7 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	case e.obeyed():
 		v.Outcome = train.OutcomePreempted
 	case e.clean():
-		v.Outcome, v.Note = train.OutcomeSucceeded, note(v.EpochsDone, r, job)
+		v.Outcome, v.Note = train.OutcomeSucceeded, join(note(v.EpochsDone, r, job), missed(a))
 	default:
 		return failed(v, e)
 	}
@@ -74,7 +77,7 @@ type ending struct {
 }
 
 func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
-	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: max(r.EpochsDone, r.CheckpointEpochs, a.StartedEpochs, job.EpochsDone)}
 }
 
 // Exit returns how an attempt ended, and why it was ended if the executor did so.
@@ -196,13 +199,28 @@ func ranOut(job train.Job) train.Reason {
 	}
 }
 
-// note explains a success with fewer reported epochs than asked for. A job that never called the job API reports
-// none, which is fine.
+// note explains a success with fewer reported epochs than asked for.
 func note(done int, r train.AttemptReport, job train.Job) string {
-	if !r.Spoke || job.Spec.MaxEpochs <= done {
+	if job.Spec.MaxEpochs <= done {
 		return ""
 	}
+	if !r.Spoke && done == 0 {
+		return fmt.Sprintf("ended with status 0; none of its %d epochs was reported", job.Spec.MaxEpochs)
+	}
 	return fmt.Sprintf("ended with status 0 after %d of %d epochs were reported", done, job.Spec.MaxEpochs)
+}
+
+// missed says that the figures of epochs are lost.
+func missed(a train.Attempt) string {
+	if a.Unreported == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d reports of attempt %d did not arrive, because the agent of %s was away at its end: its epochs count, their losses and times are missing",
+		a.Unreported.Reports, a.Number, a.Home())
+}
+
+func join(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(n string) bool { return n == "" }), "; ")
 }
 
 func failure(e train.Exit) train.Reason {
@@ -323,7 +341,7 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	exit := Exit(a)
 	switch a.Outcome {
 	case train.OutcomeSucceeded:
-		v.Note = note(v.EpochsDone, r, job)
+		v.Note = join(note(v.EpochsDone, r, job), missed(a))
 	case train.OutcomeFailed:
 		v.Reason = failure(exit)
 	case train.OutcomePreempted:

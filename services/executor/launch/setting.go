@@ -34,6 +34,8 @@ type Setting struct {
 	// Without addresses all processes are on this machine.
 	Ports     []int
 	Addresses []string
+	// Unreported is a folder in which the job writes down what it reports until that has arrived; empty without one.
+	Unreported string
 	// HorovodPort is where Horovod's processes meet on this machine, and HostFile names its slots to mpirun; 0 and empty
 	// if nobody provides them.
 	HorovodPort int
@@ -201,6 +203,9 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	}
 	if s.Restarted {
 		env["JOB_RESTARTED"] = "TRUE"
+	}
+	if s.Unreported != "" {
+		env["SWITCHYARD_UNREPORTED"] = s.Unreported
 	}
 	place.addMPS(env)
 	s.addRank(env, all, rank)

@@ -187,6 +187,9 @@ func container(s launch.Setting, rank int) Process {
 	if s.Home().JobAPISocket != "" {
 		args = append(args, "--volume", s.Home().JobAPISocket+":"+s.Home().JobAPISocket)
 	}
+	if s.Unreported != "" {
+		args = append(args, "--volume", s.Unreported+":"+s.Unreported)
+	}
 	inside := map[string]string{"PYTHONUNBUFFERED": "1"}
 	maps.Copy(inside, s.Spec.Env)
 	maps.Copy(inside, s.Scheduler(rank))

@@ -41,7 +41,10 @@ func (b *Backend) start(s launch.Setting) error {
 	if err := b.resolveFolders(&s); err != nil {
 		return refuse(dir, unstarted(err))
 	}
-	s.TokenFile = filepath.Join(dir, tokenName)
+	s.TokenFile, s.Unreported = filepath.Join(dir, tokenName), filepath.Join(dir, unreportedName)
+	if err := makeFolder(s.Unreported); err != nil {
+		return err
+	}
 	n := len(s.Processes())
 	ports, err := freePorts(n + 1)
 	if err != nil {

@@ -1,0 +1,146 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// unreportedName is the folder, in that of an attempt, in which its code writes its reports down until they have
+// arrived. What is there after the end did not arrive.
+const unreportedName = "unreported"
+
+// The bounds of such reports are those of the job API and of the library's queue.
+const (
+	maxUnreported      = 2000
+	maxUnreportedBytes = 64 << 10
+	maxUnreportedEpoch = 1_000_000
+)
+
+// unreported is the content of a file: a request to the job API. A field that is not of its request is absent.
+type unreported struct {
+	Path string          `json:"path"`
+	Body json.RawMessage `json:"body"`
+}
+
+// HandOver gives the agent at an address what the code of an ended attempt could not report, in order. It returns what
+// the agent did not take yet; nil if nothing is left.
+func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (*train.Unreported, error) {
+	dir := filepath.Join(b.Attempt(a.Job, a.Number), unreportedName)
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || len(files) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for reports: %w", err)
+	}
+	token, err := os.ReadFile(filepath.Join(b.Attempt(a.Job, a.Number), tokenName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the token of an attempt: %w", err)
+	}
+	var left *train.Unreported
+	for _, f := range files[:min(len(files), maxUnreported)] {
+		path := filepath.Join(dir, f.Name())
+		if r, ok := readUnreported(path); ok {
+			if left == nil && post(ctx, agent, string(token), r) {
+				ok = false
+			}
+			if ok {
+				if left == nil {
+					left = &train.Unreported{}
+				}
+				left.Add(r.says())
+				continue
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove a report: %w", err)
+		}
+	}
+	return left, nil
+}
+
+// readUnreported reads a file; false if it holds no report.
+func readUnreported(path string) (r unreported, ok bool) {
+	if strings.HasPrefix(filepath.Base(path), ".") {
+		return r, false // it was being written
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return r, false
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxUnreportedBytes+1))
+	if err != nil || len(data) > maxUnreportedBytes {
+		return r, false
+	}
+	ok = json.Unmarshal(data, &r) == nil && strings.HasPrefix(r.Path, "/") && len(r.Body) > 0
+	return r, ok
+}
+
+// post sends a report; false if it may be taken later.
+func post(ctx context.Context, agent, token string, r unreported) bool {
+	if agent == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout/2)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://%s/attempt/%s%s", agent, token, r.Path), bytes.NewReader(r.Body))
+	if err != nil {
+		return true // nobody can send it
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxUnreportedBytes))
+	switch answer.StatusCode {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return answer.StatusCode < http.StatusInternalServerError
+}
+
+// says returns what a report says, as the agent would take it.
+func (r unreported) says() train.Unreported {
+	var b struct {
+		Done       int    `json:"done"`
+		EpochsDone int    `json:"epochs_done"`
+		EpochStep  int    `json:"epoch_step"`
+		Rank       int    `json:"rank"`
+		Path       string `json:"path"`
+		Outcome    string `json:"outcome"`
+	}
+	said := train.Unreported{Reports: 1}
+	if json.Unmarshal(r.Body, &b) != nil || b.Rank != 0 || min(b.Done, b.EpochsDone, b.EpochStep) < 0 || max(b.Done, b.EpochsDone) > maxUnreportedEpoch {
+		return said
+	}
+	parts := strings.Split(strings.Trim(r.Path, "/"), "/")
+	switch what := parts[len(parts)-1]; {
+	case parts[0] == "end_epoch":
+		said.EpochsDone = b.Done
+	case parts[0] == "signal_end":
+		said.Ended = "finished"
+	case what == "epochs":
+		said.EpochsDone = b.EpochsDone
+	case what == "checkpoints" && b.Path != "":
+		said.Checkpoint, said.CheckpointEpochs, said.CheckpointStep = b.Path, b.EpochsDone, b.EpochStep
+	case what == "end" && (b.Outcome == "finished" || b.Outcome == "stopped" || b.Outcome == "failed"):
+		said.EpochsDone, said.Ended = b.EpochsDone, b.Outcome
+	}
+	return said
+}

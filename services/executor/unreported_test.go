@@ -1,0 +1,83 @@
+package executor
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// leaves is a program that ends while the agent is away, with reports in its folder, as the libraries leave them.
+func leaves(status string, reports ...string) train.Spec {
+	script := ""
+	for i, r := range reports {
+		path, body, _ := strings.Cut(r, " ")
+		script += `echo '{"path":"/v1/jobs/'$JOB_UUID'/` + path + `","body":` + body + `}' > $SWITCHYARD_UNREPORTED/` + string(rune('1'+i)) + ".json; "
+	}
+	return command("[ $SWITCHYARD_ATTEMPT -gt 1 ] && exit 0; " + script + "exit " + status)
+}
+
+// TestWhatCodeCouldNotReportIsHandedOver: the end is recorded once the agent is back and has taken what was left for
+// it, in order.
+func TestWhatCodeCouldNotReportIsHandedOver(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.job("j1", leaves("0", `checkpoints {"epochs_done":2,"path":"/x"}`, `epochs {"epochs_done":2}`, `end {"outcome":"finished","epochs_done":2}`))
+	y.plan(on("j1", "cpu:0"))
+	y.attempt("j1", "runs", isRunning(1))
+	left := filepath.Join(y.dir, "jobs", "j1", "attempts", "1", "unreported")
+	y.until("the program has ended", func() bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(left), "exit.json"))
+		return err == nil
+	})
+	var mu sync.Mutex
+	var got []string
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, r.Method+" "+filepath.Base(r.URL.Path))
+		if !strings.HasPrefix(r.URL.Path, "/attempt/") || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("request %s %v", r.URL.Path, r.Header)
+		}
+		if len(got) == 2 { // for a moment it has no bus
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(agent.Close)
+	_, err := y.nodes.Modify(t.Context(), "n1", func(n *train.Node) (bool, error) {
+		n.JobAPI = strings.TrimPrefix(agent.URL, "http://")
+		return true, nil
+	})
+	y.must(err)
+	a := y.attempt("j1", "its end is published", published)
+	mu.Lock()
+	defer mu.Unlock()
+	if all := strings.Join(got, ", "); a.Unreported != nil || all != "POST checkpoints, POST epochs, POST epochs, POST end" {
+		t.Errorf("%+v after %s", a.Unreported, all)
+	}
+}
+
+// TestAnAgentThatStaysAwayCostsNoEpochs: what was left is folded into the end, and the job has a note that figures are
+// missing.
+func TestAnAgentThatStaysAwayCostsNoEpochs(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.job("done", leaves("0", `epochs {"epochs_done":3}`, `end {"outcome":"finished","epochs_done":3}`))
+	y.job("fails", leaves("3", `epochs {"epochs_done":1}`, `checkpoints {"epochs_done":2,"path":"/x"}`))
+	y.plan(on("done", "cpu:0"), on("fails", "cpu:1"))
+	if end := fact[event.Succeeded](y, "done", event.FactSucceeded); end.EpochsDone != 3 || !strings.Contains(end.Note, "2 reports of attempt 1 did not arrive") {
+		t.Errorf("%+v", end)
+	}
+	if lost := fact[event.AttemptLost](y, "fails", event.FactAttemptLost); lost.EpochsDone != 2 || lost.Retry != 1 {
+		t.Errorf("%+v", lost)
+	}
+	if next := y.attempt("fails", "is tried again", func(a train.Attempt) bool { return a.Number == 2 }); next.StartedEpochs != 2 {
+		t.Errorf("begins after epoch %d", next.StartedEpochs)
+	}
+}
