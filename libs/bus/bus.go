@@ -43,6 +43,8 @@ type Config struct {
 	Log  *slog.Logger
 	// Replicas is the number of servers of a NATS cluster that store each stream and bucket (0: 1).
 	Replicas int
+	// Meter counts what the connection does.
+	Meter *Meter
 	// Options are added for tests (in-process connections).
 	Options []nats.Option
 }
@@ -65,6 +67,8 @@ type Bus struct {
 	// answered.
 	unanswered time.Time
 	link       link
+	meter      *Meter
+	trouble    trouble
 }
 
 // requestTimeout bounds one exchange with the server: a request sent while a server restarts may never be answered.
@@ -76,7 +80,7 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
-	b := &Bus{name: c.Name, log: c.Log, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
+	b := &Bus{name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -131,6 +135,9 @@ func (b *Bus) Ready() error {
 	if !b.nc.IsConnected() {
 		return b.away()
 	}
+	if !b.unanswered.IsZero() && b.trouble.words != "" {
+		return fmt.Errorf("%w: %s", ErrAway, b.trouble.words) // a restart would not help
+	}
 	if !b.unanswered.IsZero() && time.Since(b.unanswered) > stuckAfter {
 		return fmt.Errorf("%w since %s", ErrStuck, b.unanswered.Format(time.TimeOnly))
 	}
@@ -139,6 +146,9 @@ func (b *Bus) Ready() error {
 
 // wrote records the end of a write that began at a time. Even a refusal counts as an answer.
 func (b *Bus) wrote(began time.Time, err error) {
+	if err == nil {
+		b.meter.wrote(began)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

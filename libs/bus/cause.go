@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,10 +33,66 @@ func (b *Bus) cause(err error) error {
 
 // silent says why a request has no answer.
 func (b *Bus) silent() error {
+	b.askTrouble()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.nc.IsConnected() {
+	switch {
+	case !b.nc.IsConnected():
 		return b.away()
+	case b.trouble.words != "":
+		return fmt.Errorf("%w: %s", ErrAway, b.trouble.words)
 	}
 	return fmt.Errorf("%w, although it is connected", ErrAway)
+}
+
+// troubleSubject is where the process around an embedded server answers why that stores nothing. Such a question needs
+// no storage.
+const troubleSubject = "switchyard.bus.trouble"
+
+// trouble is the newest answer.
+type trouble struct {
+	askedAt time.Time
+	words   string
+}
+
+const (
+	// troubleTime bounds the question, troubleEvery is the least time between two of them.
+	troubleTime  = 300 * time.Millisecond
+	troubleEvery = 2 * time.Second
+)
+
+// askTrouble asks, unless it has just been asked. A NATS server of the operator's has nobody who answers.
+func (b *Bus) askTrouble() {
+	b.mu.Lock()
+	due := time.Since(b.trouble.askedAt) > troubleEvery
+	if due {
+		b.trouble.askedAt = time.Now()
+	}
+	b.mu.Unlock()
+	if !due || !b.nc.IsConnected() {
+		return
+	}
+	words := ""
+	if reply, err := b.nc.Request(troubleSubject, nil, troubleTime); err == nil {
+		words = string(reply.Data)
+	}
+	b.mu.Lock()
+	b.trouble.words = words
+	b.mu.Unlock()
+}
+
+// AnswerTrouble answers why the server stores nothing, until ctx ends.
+func AnswerTrouble(ctx context.Context, b *Bus, why func() error) error {
+	sub, err := b.nc.Subscribe(troubleSubject, func(m *nats.Msg) {
+		words := ""
+		if err := why(); err != nil {
+			words = err.Error()
+		}
+		_ = m.Respond([]byte(words))
+	})
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", troubleSubject, err)
+	}
+	<-ctx.Done()
+	return sub.Unsubscribe()
 }

@@ -182,10 +182,13 @@ func collect(first jetstream.Msg, arrived <-chan jetstream.Msg) []jetstream.Msg 
 func (b *Bus) deliverAll(ctx context.Context, c Consumer, raw []jetstream.Msg) error {
 	last := raw[len(raw)-1]
 	var together []Message
-	for _, r := range raw {
-		m, _, err := delivered(r)
+	for i, r := range raw {
+		m, meta, err := delivered(r)
 		if err != nil {
 			return err
+		}
+		if i == 0 {
+			b.meter.behind(Lag{c.Name, meta.NumPending + 1, m.Stored})
 		}
 		if c.Lane != nil && c.Lane(m) != "" {
 			together = append(together, m)
@@ -199,7 +202,13 @@ func (b *Bus) deliverAll(ctx context.Context, c Consumer, raw []jetstream.Msg) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return b.acknowledgeAll(ctx, last)
+	if err := b.acknowledgeAll(ctx, last); err != nil {
+		return err
+	}
+	if meta, err := last.Metadata(); err == nil && meta.NumPending == 0 {
+		b.meter.behind(Lag{Consumer: c.Name})
+	}
+	return nil
 }
 
 // sideBySide handles each lane in order.
@@ -241,6 +250,7 @@ func (b *Bus) handle(ctx context.Context, c Consumer, m Message) error {
 	facts, err := protect(ctx, c.Handle, m)
 	if errors.Is(err, ErrPoison) {
 		b.log.Warn("message set aside", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "reason", err)
+		b.meter.setAside(c.Name)
 		return b.Publish(ctx, poison(c, m, err))
 	}
 	if err != nil {

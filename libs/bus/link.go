@@ -30,6 +30,7 @@ func (b *Bus) connected(url string) {
 	b.link.awayAt = time.Time{}
 	b.link.returns++
 	b.mu.Unlock()
+	b.meter.reconnected()
 	b.log.Info("bus connected again", "url", url, "away", away.Round(time.Millisecond))
 	b.wake()
 }

@@ -8,10 +8,12 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
@@ -49,7 +51,19 @@ func (c *Cluster) routes() []*url.URL {
 const MaxPayloadBytes = event.MaxStoredBytes + 32<<10
 
 // Server is a running nats-server.
-type Server struct{ s *server.Server }
+type Server struct {
+	s   *server.Server
+	dir string
+	// failed is set once a write has failed for lack of room; room is the newest look at the disk.
+	failed atomic.Bool
+	room   atomic.Pointer[disk.Room]
+}
+
+// maxStoreBytes and maxMemoryBytes bound nothing: see Start.
+const (
+	maxStoreBytes  = 1 << 40
+	maxMemoryBytes = 1 << 30
+)
 
 // Start runs a server and waits until it accepts connections.
 func Start(o Options) (*Server, error) {
@@ -65,7 +79,7 @@ func Start(o Options) (*Server, error) {
 		JetStream: true, StoreDir: o.Dir,
 		// The limits of streams and buckets are ceilings, not reservations: by default the server would refuse them if
 		// less than their sum is free. Readiness and `doctor` check the real free space of the disk.
-		JetStreamMaxStore: 1 << 40, JetStreamMaxMemory: 1 << 30,
+		JetStreamMaxStore: maxStoreBytes, JetStreamMaxMemory: maxMemoryBytes,
 		// An acknowledged message is a promise to a user: it is synced before the ack, not two minutes later.
 		SyncAlways: true, MaxPayload: MaxPayloadBytes,
 	}
@@ -86,7 +100,7 @@ func Start(o Options) (*Server, error) {
 		s.Shutdown()
 		return nil, fmt.Errorf("start JetStream in %s: %w", o.Dir, errNotReady)
 	}
-	return &Server{s: s}, nil
+	return &Server{s: s, dir: o.Dir}, nil
 }
 
 var errNotReady = errors.New("not ready (is the port taken or the folder in use?)")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
@@ -57,7 +58,7 @@ func (a Alone) Task(Common) string { return string(a) }
 // Validate has nothing to check.
 func (a Alone) Validate(Common) error { return nil }
 
-// The exit codes of a service.
+// The exit codes of a process.
 const (
 	ExitOK    = 0
 	ExitError = 1
@@ -125,6 +126,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	registry, health, log := Registry(), NewHealth(), common.NewLogger(stderr)
 	all, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
+	meterDisk(registry, common.DataDir)
 	running := pool.New().WithErrors()
 	web := context.WithoutCancel(ctx)
 	web, stopWeb := context.WithCancel(web)
@@ -136,12 +138,17 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		}
 		return err
 	})
+	running.Go(func() error {
+		disk.KeepReserve(web, common.DataDir, log)
+		return nil
+	})
 	stops, ends := make([]context.CancelFunc, len(services)), make([]chan struct{}, len(services))
 	for i, s := range services {
 		p := Process{
 			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
 			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
 		}
+		p.meter = newBusMeter(p.Metrics)
 		p.starting()
 		own, cancel := context.WithCancel(all)
 		stops[i], ends[i] = cancel, make(chan struct{})

@@ -28,12 +28,13 @@ type Process struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 	health  *Health
+	meter   *bus.Meter
 	service string
 }
 
 // Connect opens the service's own connection, makes sure that the streams and buckets exist, and ties readiness to it.
 func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
-	b, err := bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas})
+	b, err := bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter})
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +48,11 @@ func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
 
 // Check adds a condition of readiness: nil when it holds.
 func (p Process) Check(name string, check func() error) { p.health.set(p.service+"/"+name, check) }
+
+// Bus connects without asking for any stream or bucket: for what must work while the bus stores nothing.
+func (p Process) Bus(ctx context.Context) (*bus.Bus, error) {
+	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log, Meter: p.meter})
+}
 
 // Started says that the service has taken up its work.
 func (p Process) Started() { p.health.set(p.service+"/started", func() error { return nil }) }

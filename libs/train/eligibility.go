@@ -157,7 +157,11 @@ func (a *Attempt) Unstarted(now time.Time) []Exclusion {
 		return nil
 	}
 	const doublings = 10
-	until := a.ExitedAt.Add(min(firstUnstarted<<min(a.UnstartedInARow, doublings), longestUnstarted))
+	wait := min(firstUnstarted<<min(a.UnstartedInARow, doublings), longestUnstarted)
+	if a.Exit.Reason.Code == DiskFull {
+		wait = firstUnstarted // an operator is about to make room, and to look costs nothing
+	}
+	until := a.ExitedAt.Add(wait)
 	if !now.Before(until) {
 		return nil
 	}

@@ -385,10 +385,13 @@ func (e Exit) OutOfDeviceMemory() bool {
 	}, func(words string) bool { return strings.Contains(e.LogTail, words) })
 }
 
+// DiskFull is the reason code of an attempt that failed while the disk of its machine's data folder was full.
+const DiskFull = "DiskFull"
+
 // OutOfDisk reports whether the program ended because a disk had no more room, in the words of the C library, which
 // most languages use.
 func (e Exit) OutOfDisk() bool {
-	return e.Code != 0 && (strings.Contains(e.LogTail, "No space left on device") || strings.Contains(e.LogTail, "Disk quota exceeded"))
+	return e.Reason.Code == DiskFull || e.Code != 0 && (strings.Contains(e.LogTail, "No space left on device") || strings.Contains(e.LogTail, "Disk quota exceeded"))
 }
 
 // DeviceFailed reports whether the program ended because of a broken device, in the words of CUDA and its driver.
@@ -423,7 +426,7 @@ func (e Exit) Words() string {
 // Outside reports whether the machine, and neither the program nor a person, ended the attempt. Pods that cannot start
 // for what the job asked for, such as an image or a folder, say nothing about their machine.
 func (e Exit) Outside() bool {
-	elsewhere := []string{"OutOfMemory", "PodDeleted", "Evicted", "Unschedulable", "GangIncomplete", "ImageMissing", "NotCreated", Forbidden}
+	elsewhere := []string{"OutOfMemory", "PodDeleted", "Evicted", "Unschedulable", "GangIncomplete", "ImageMissing", "NotCreated", Forbidden, DiskFull}
 	if e.Forced || slices.Contains(elsewhere, e.Reason.Code) {
 		return false
 	}

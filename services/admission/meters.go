@@ -1,15 +1,22 @@
 package admission
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission/register"
 )
 
 // meters are the service's metrics.
 type meters struct {
 	folded, illegal, rejected *prometheus.CounterVec
 	admitted                  prometheus.Counter
-	latency                   prometheus.Histogram
+	latency, cancelled        prometheus.Histogram
+	short                     prometheus.Counter
 	differences               prometheus.Gauge
 	fill                      *prometheus.GaugeVec
 }
@@ -31,6 +38,26 @@ func newMeters(r prometheus.Registerer) *meters {
 		differences: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "switchyard_admission_register_differences", Help: "Differences between the register and the fold of JOBS, found by the newest nightly comparison.",
 		}),
+		cancelled: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "switchyard_admission_cancel_seconds", Help: "Time from a request to cancel a job to the job's end.", Buckets: prometheus.ExponentialBuckets(0.01, 2.5, 12),
+		}),
+		short: auto.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_admission_ended_short_total", Help: "Jobs that succeeded with fewer epochs than asked for, and had not converged.",
+		}),
 		fill: auto.NewGaugeVec(prometheus.GaugeOpts{Name: "switchyard_bus_fill_ratio", Help: "Used share of the room of a stream or bucket."}, []string{"stream"}),
+	}
+}
+
+// ended counts what operators watch in the ends of jobs.
+func (m *meters) ended(f register.Fact, job train.Job) {
+	if !job.State.Terminal() {
+		return
+	}
+	if f.Name == event.FactSucceeded && job.EpochsDone < job.Spec.MaxEpochs && job.ConvergedEpochs == 0 {
+		m.short.Inc()
+	}
+	asked := slices.IndexFunc(job.History, func(c train.Change) bool { return c.Fact == event.FactCancelRequested })
+	if asked >= 0 && f.Name == event.FactCancelled {
+		m.cancelled.Observe(max(f.Time.Sub(job.History[asked].At), 0).Seconds())
 	}
 }

@@ -145,6 +145,8 @@ func (f *planFollower) onPlan(m bus.Message) {
 		return
 	}
 	f.cache.follow(decided.Plan)
+	f.metrics.generation.Set(float64(decided.Generation))
+	f.metrics.planDelay.Observe(max(time.Since(m.Stored), 0).Seconds())
 	if err := f.fence.sync(); err != nil {
 		f.log.Warn("the generation of the newest plan is not on disk yet", "file", f.fence.path, "error", err)
 	}

@@ -68,8 +68,14 @@ type yard struct {
 
 func newYard(t *testing.T, args ...string) *yard {
 	t.Helper()
+	return newYardIn(t, t.TempDir(), args...)
+}
+
+// newYardIn is newYard with a data folder.
+func newYardIn(t *testing.T, dir string, args ...string) *yard {
+	t.Helper()
 	ctx := t.Context()
-	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner", began: time.Now()}
+	y := &yard{t: t, dir: dir, store: t.TempDir(), node: "n1", planner: "planner", began: time.Now()}
 	y.serve(0)
 	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")

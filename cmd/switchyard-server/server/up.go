@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sourcegraph/conc"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	library "github.com/switchyard-dl/switchyard/libs/python"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -138,7 +140,8 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		return err
 	}
 	defer unlock()
-	log := common.NewLogger(a.Stderr)
+	web := make(chan net.Addr, 1)
+	all = append(slices.Clone(all), announcer{web})
 	if embedded {
 		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus")})
 		if err != nil {
@@ -146,31 +149,23 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		}
 		defer s.Stop()
 		common.NATS = s.URL()
+		all = append(all, watchedBus{s}) // it stops last
 	}
-	if err := furnish(ctx, common); err != nil {
-		return err
-	}
-	return run.Together(ctx, common, a.Stderr, func(web net.Addr) {
-		p := installation.Context{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
-		other, err := installation.Announce(ctx, installation.ContextPath(), p)
-		if err != nil {
-			log.Warn("other commands need --nats", "nats", p.NATS, "error", err)
-		}
-		if other.NATS != "" {
-			log.Warn("commands reach another switchyard up; name this one with --nats or SWITCHYARD_NATS", "nats", p.NATS, "other", other.NATS, "other_data_dir", other.DataDir)
-		}
-		log.Info("switchyard is up", "nats", p.NATS, "http", p.HTTP, "data_dir", p.DataDir)
-	}, all...)
+	furnish(ctx, common)
+	return run.Together(ctx, common, a.Stderr, func(at net.Addr) { web <- at }, all...)
 }
 
-// furnish makes streams and buckets before the address of the bus is published.
-func furnish(ctx context.Context, common run.Common) error {
-	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"})
-	if err != nil {
-		return err
+// furnishTime bounds furnish: if the disk is full, readiness says so, and not the lack of any answer.
+const furnishTime = 5 * time.Second
+
+// furnish makes streams and buckets. Each service does so too: this spares them to do it all at once.
+func furnish(ctx context.Context, common run.Common) {
+	ctx, cancel := context.WithTimeout(ctx, furnishTime)
+	defer cancel()
+	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"}); err == nil {
+		_ = b.Ensure(ctx) // who cannot work without says why
+		b.Close()
 	}
-	defer b.Close()
-	return b.Ensure(ctx)
 }
 
 // lockDir makes sure that one process at a time works on a data folder.
@@ -210,8 +205,14 @@ func (a *app) busCommand() *cobra.Command {
 			}
 			defer s.Stop()
 			fmt.Fprintf(a.Stdout, "%s\n", s.URL())
-			<-cmd.Context().Done()
-			return nil
+			log := all.NewLogger(a.Stderr)
+			connect := func(ctx context.Context) (*bus.Bus, error) {
+				return bus.Connect(ctx, bus.Config{URL: s.URL(), Name: "bus", Log: log})
+			}
+			var keeping conc.WaitGroup
+			defer keeping.Wait()
+			keeping.Go(func() { disk.KeepReserve(cmd.Context(), all.DataDir, log) })
+			return watchedBus{s}.serve(cmd.Context(), log, connect, func() {})
 		},
 	}
 	line = set.CommandLine(cmd.Flags(), mine)

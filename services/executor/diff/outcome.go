@@ -277,7 +277,7 @@ func failedItself(a train.Attempt) bool {
 func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e train.Exit) Verdict {
 	a.Outcome = train.OutcomeRecovering
 	inARow := lostBeforeNext(a, r)
-	if e.Unstarted {
+	if ofMachine(&e) {
 		v.Outcome, v.Retry = train.OutcomeRecovering, RetryDelay(unstartedBeforeNext(a))
 		return v
 	}
@@ -310,8 +310,14 @@ func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 	return a.LostInARow
 }
 
-// unstarted reports whether some processes of a never ran; its code is not to blame for that.
-func unstarted(a train.Attempt) bool { return a.Exit != nil && a.Exit.Unstarted }
+// unstarted reports whether the machine, and not the code, is to blame for the end of a.
+func unstarted(a train.Attempt) bool { return ofMachine(a.Exit) }
+
+// ofMachine reports whether some processes of an attempt never ran, or the disk of the machine's data folder was full.
+// Nothing is started there before it has room again, so such ends need no bound.
+func ofMachine(e *train.Exit) bool {
+	return e != nil && (e.Unstarted || e.Reason.Code == train.DiskFull)
+}
 
 // unstartedBeforeNext counts the attempts in a row, up to and including a, whose processes never all ran.
 func unstartedBeforeNext(a train.Attempt) int {

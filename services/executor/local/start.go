@@ -37,6 +37,9 @@ func (b *Backend) start(s launch.Setting) error {
 			Code: launch.CannotStart, Message: "this node has no container runtime (docker or podman) to run the image in",
 		})
 	}
+	if reason := diskTrouble(b.DataDir); reason.Code != "" {
+		return refuse(dir, train.Exit{Lost: true, Unstarted: true, Reason: reason})
+	}
 	s.Mounted = b.Mounts(s.Spec)
 	if err := b.resolveFolders(&s); err != nil {
 		return refuse(dir, unstarted(err))

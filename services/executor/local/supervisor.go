@@ -215,6 +215,7 @@ func (s *supervisor) finish(e train.Exit) error {
 			fmt.Fprintf(os.Stderr, "supervisor: log: %v\n", err)
 		}
 	}
+	e = blameDisk(e, s.dir)
 	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
 	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end, installation.WriteFile) })
 	s.terminals.end(e.Code)
