@@ -45,7 +45,7 @@ const DefaultPolicy = "switchyard"
 func (c *Planner) Declare(set *config.Set) {
 	s := set.Section(PlannerSection, "The planner decides which job runs on which devices.")
 	s.String(&c.Policy, "policy", DefaultPolicy, "policy that gives devices to jobs").Flag().OneOf(Policies()...)
-	s.Duration(&c.PlanInterval, "plan-interval", 5*time.Second, "longest time between two decisions; changes are decided on at once").Between(0.1, time.Hour.Seconds())
+	s.Duration(&c.PlanInterval, "plan-interval", 5*time.Second, "time between two decisions while nothing changes, longer for a long queue; changes are decided on at once").Between(0.1, time.Hour.Seconds())
 	s.IntMap(&c.Quotas, "quota", "the most devices that the jobs of a tenant may hold together; as a flag TENANT=DEVICES (repeatable)").As("quotas").Flag().Check(func() error {
 		for _, tenant := range slices.Sorted(maps.Keys(c.Quotas)) {
 			if c.Quotas[tenant] < 0 {

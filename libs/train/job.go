@@ -263,6 +263,9 @@ func (s Spec) Expanded() Spec {
 	s.MinDevices, s.MaxDevices, s.Devices = cmp.Or(s.Devices, s.MinDevices), cmp.Or(s.Devices, s.MaxDevices), 0
 	s.Cores, s.CPUs = cmp.Or(s.CPUs, s.Cores), 0
 	amount := func(written *string, mib *int64) {
+		if *written == "" {
+			return // nearly always, and a planner expands the specs of a long queue
+		}
 		if size, err := unit.ParseBytes(*written); err == nil {
 			*written, *mib = "", size.MiB()
 		}

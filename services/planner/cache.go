@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
@@ -20,7 +21,7 @@ import (
 // cache is what the planner knows, kept by watches.
 type cache struct {
 	mu       sync.Mutex
-	jobs     map[string]train.Job
+	jobs     map[string]*train.Job
 	nodes    map[string]train.Node
 	silence  silence
 	attempts map[string]train.Attempt
@@ -41,7 +42,7 @@ type cache struct {
 
 func newCache() *cache {
 	return &cache{
-		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
+		jobs: map[string]*train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{},
@@ -102,23 +103,34 @@ func (p *cache) observeJob(e bus.Entry[train.Job], deleted bool) {
 		// An ended job is of no interest, and there may be very many of them.
 		deleted = true
 	}
-	if before, had := p.jobs[e.Key]; had && !deleted && sameForPlans(before, e.Value) {
-		p.jobs[e.Key] = e.Value
-		return
+	before := p.jobs[e.Key]
+	if deleted {
+		delete(p.jobs, e.Key)
+	} else {
+		p.jobs[e.Key] = lean(e.Value)
 	}
-	observe(p, p.jobs, e, deleted)
+	if known := before != nil; known == deleted || known && !sameForPlans(*before, *p.jobs[e.Key]) {
+		p.wake()
+	}
 }
 
-// sameForPlans says that two records of a job differ at most in what no decision reads: most facts about a job that
-// waits only say why.
-func sameForPlans(x, y train.Job) bool {
-	for _, j := range []*train.Job{&x, &y} {
-		j.LastSequence, j.Generation, j.Since = 0, 0, time.Time{}
-		j.Reason, j.Message, j.Hint, j.Blockers, j.Warnings = "", "", "", nil, nil
-		if !j.State.Active() {
-			j.History = nil
-		}
+// lean is a record without what no decision reads: most facts about a job that waits only say why, and all of a long
+// queue is kept in memory.
+func lean(j train.Job) *train.Job {
+	j.LastSequence, j.Generation, j.Since, j.Reason, j.Message, j.Hint, j.Warnings = 0, 0, time.Time{}, "", "", "", nil
+	j.Blockers = slices.Clone(j.Blockers) // others see this record, too
+	for i, b := range j.Blockers {
+		j.Blockers[i] = train.Reason{Code: b.Code}
 	}
+	if !j.State.Active() {
+		j.History = slices.DeleteFunc(slices.Clone(j.History), func(c train.Change) bool { return c.Fact != event.FactPreempted })
+	}
+	return &j
+}
+
+// sameForPlans says that two records of a job differ at most in why it waits.
+func sameForPlans(x, y train.Job) bool {
+	x.Blockers, y.Blockers = nil, nil
 	return reflect.DeepEqual(x, y)
 }
 
@@ -148,11 +160,21 @@ func (p *cache) observeNode(now time.Time, e bus.Entry[train.Node], deleted bool
 	observe(p, p.nodes, e, false)
 }
 
-// listen notes that time went by, and whether the bus could be heard.
+// listen notes that time went by, and whether the bus could be heard. It wakes if a node has now been silent for so long
+// that this matters.
 func (p *cache) listen(now time.Time, connected bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before := p.silence.listened
 	p.silence.listen(now, connected)
+	step := p.silence.listened - before
+	for node := range p.nodes {
+		for _, limit := range []time.Duration{records.NodeTimeout, records.NodeLost} {
+			if silent := p.silence.of(node); silent >= limit && silent-step < limit {
+				p.wake()
+			}
+		}
+	}
 }
 
 func (p *cache) observeAttempt(e bus.Entry[train.Attempt], deleted bool) {
@@ -302,9 +324,12 @@ func (p *cache) powerOf(parts []train.Part) float64 {
 func (p *cache) waits(id train.JobID) ([]train.Reason, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	j, known := p.jobs[string(id)]
+	j := p.jobs[string(id)]
+	if j == nil {
+		return nil, false
+	}
 	begins := j.State == train.StateStarting && !p.attempts[string(id)].Live()
-	return j.Blockers, known && (begins || !j.State.Active())
+	return j.Blockers, begins || !j.State.Active()
 }
 
 // generation is the highest one of a plan that was acted on.

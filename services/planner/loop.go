@@ -49,7 +49,13 @@ type loop struct {
 	published map[train.JobID]publication
 }
 
-// run decides at every change and at least every interval.
+// quietShare bounds the part of a processor that decisions without news take: the longer one takes, the rarer they are.
+const (
+	quietShare   = 0.005
+	quietLongest = time.Minute
+)
+
+// run decides at every change and at intervals, since time passes, too.
 func (l *loop) run(ctx context.Context, started func()) error {
 	ticker := time.NewTicker(l.interval)
 	defer ticker.Stop()
@@ -68,8 +74,10 @@ func (l *loop) run(ctx context.Context, started func()) error {
 		if !l.cache.ready() {
 			continue
 		}
+		began := time.Now()
 		err := l.round(ctx)
 		decided = time.Now()
+		ticker.Reset(max(l.interval, min(time.Duration(float64(decided.Sub(began))/quietShare), quietLongest)))
 		if err != nil {
 			if ctx.Err() == nil {
 				l.log.Warn("plan not finished, the next round goes on", "error", err)
@@ -161,7 +169,7 @@ func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 // change all the time.
 func differs(a, b train.Plan) bool {
 	same := slices.EqualFunc(a.Allocations, b.Allocations, sameAllocation) && slices.EqualFunc(a.Waiting, b.Waiting, func(x, y train.Waiting) bool {
-		return x.Job == y.Job && codes(x.Blockers) == codes(y.Blockers)
+		return x.Job == y.Job && slices.EqualFunc(x.Blockers, y.Blockers, func(r, s train.Reason) bool { return r.Code == s.Code })
 	})
 	return !same || a.Policy != b.Policy || corrects(a, b)
 }

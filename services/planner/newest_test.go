@@ -162,7 +162,7 @@ func TestAJobWaitsUntilAnAttemptOfItLives(t *testing.T) {
 		{train.StateRunning, train.PhaseRunning, false},
 		{train.StateRunning, "", false}, // the register is not behind for long
 	} {
-		p := &cache{jobs: map[string]train.Job{"j": {ID: "j", State: c.state}}, attempts: map[string]train.Attempt{}}
+		p := &cache{jobs: map[string]*train.Job{"j": {ID: "j", State: c.state}}, attempts: map[string]train.Attempt{}}
 		if c.attempt != "" {
 			p.attempts["j"] = train.Attempt{Job: "j", Phase: c.attempt}
 		}

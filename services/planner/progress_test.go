@@ -30,7 +30,7 @@ func TestTenStepsTellWhenATrainingEnds(t *testing.T) {
 		learned := learn.New("a", spec, func(train.NodeID, train.DeviceID) train.Device { return train.Device{} })
 		learned.Take(at, &event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}})
 		r := records.Records{
-			Jobs:     slices.Values([]train.Job{{ID: "a", Spec: spec, State: train.StateRunning, Attempt: 1, SubmittedAt: at}}),
+			Jobs:     slices.Values([]*train.Job{{ID: "a", Spec: spec, State: train.StateRunning, Attempt: 1, SubmittedAt: at}}),
 			Nodes:    slices.Values([]train.Node{{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}}}),
 			Attempts: map[string]train.Attempt{"a": {Job: "a", Number: 1, Phase: train.PhaseRunning, Node: "n", Devices: []train.DeviceID{"gpu:0"}, StartedAt: at}},
 		}
@@ -65,7 +65,7 @@ func TestAJobIsPlannedWithTheBatchThatItRuns(t *testing.T) {
 			Attempt: 1, EpochsDone: 1, EpochSeconds: 200, Steps: 2000, StepSeconds: 0.1, Devices: 1, Batch: train.Batch{LocalBatch: 32}, BatchIgnored: own > 0,
 		})
 		r := records.Records{
-			Jobs: slices.Values([]train.Job{job}), Models: map[string]train.Model{"a": learned.Model()},
+			Jobs: slices.Values([]*train.Job{&job}), Models: map[string]train.Model{"a": learned.Model()},
 			Nodes: slices.Values([]train.Node{{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}}}),
 		}
 		got := plan.Decide(r.State(at.Add(200*time.Second), train.Plan{}, false, plan.State{}), plan.Switchyard{})

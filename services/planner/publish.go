@@ -32,8 +32,8 @@ func (l *loop) publishNews(ctx context.Context) error {
 // publication is the content of a fact about a job, in short: a job whose reasons have only got other words, or another
 // place in the queue, is worth none. The newest plan has these.
 type publication struct {
-	job   train.JobID
-	words string
+	job         train.JobID
+	fact, words string
 }
 
 // news returns the facts of the newest plan that were not published yet, at most factsAtOnce. more reports whether
@@ -43,35 +43,28 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 		return nil, nil, false
 	}
 	listed := make(map[train.JobID]bool, len(l.last.Allocations)+len(l.last.Waiting))
-	add := func(now publication, fact string, body any) {
-		id := now.job
-		listed[id] = true
-		if l.published[id] == now {
-			return
+	// fresh reports whether a fact is to be published now.
+	fresh := func(now publication) bool {
+		listed[now.job] = true
+		if l.published[now.job] == now {
+			return false
 		}
-		if len(facts) == factsAtOnce {
-			more = true
-			return
-		}
+		full := len(facts) == factsAtOnce
+		more = more || full
+		return !full
+	}
+	add := func(now publication, body any) {
 		facts = append(facts, event.Fact{
-			Subject: event.JobSubject(id, fact), Key: fmt.Sprintf("plan/%d/job/%s/%s", l.last.Generation, id, fact),
+			Subject: event.JobSubject(now.job, now.fact), Key: fmt.Sprintf("plan/%d/job/%s/%s", l.last.Generation, now.job, now.fact),
 			Cause: fmt.Sprintf("plan/%d", l.last.Generation), Body: body,
 		})
 		sent = append(sent, now)
 	}
 	for _, a := range l.last.Allocations {
-		if !l.cache.knows(a.Job) {
-			continue
+		now := publication{a.Job, event.FactPlanned, fmt.Sprintf("%s %s", a.Node, train.JoinPlaces(a.Places()))}
+		if l.cache.knows(a.Job) && fresh(now) {
+			add(now, l.planned(a))
 		}
-		now := publication{job: a.Job, words: fmt.Sprintf("planned %s %s", a.Node, train.JoinPlaces(a.Places()))}
-		body := event.Planned{
-			Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
-			PowerWatts: l.cache.powerOf(a.Places()),
-		}
-		if finish := a.Forecast.Finish; finish != nil {
-			body.RemainingLowSeconds, body.RemainingHighSeconds = finish.Low, finish.High
-		}
-		add(now, event.FactPlanned, body)
 	}
 	for i, w := range l.last.Waiting {
 		listed[w.Job] = true
@@ -79,13 +72,13 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 		if !waits {
 			continue
 		}
-		now := publication{job: w.Job, words: "queued " + reasons(w.Blockers)}
-		if _, published := l.published[w.Job]; !published && "queued "+reasons(before) == now.words {
+		now := publication{w.Job, event.FactQueued, reasons(w.Blockers)}
+		if _, published := l.published[w.Job]; !published && reasons(before) == now.words {
 			l.published[w.Job] = now // by a planner before this one
 		}
-		add(now, event.FactQueued, event.Queued{
-			Generation: l.last.Generation, Blockers: w.Blockers, Position: i + 1, StartInSeconds: w.StartInSeconds,
-		})
+		if fresh(now) {
+			add(now, event.Queued{Generation: l.last.Generation, Blockers: w.Blockers, Position: i + 1, StartInSeconds: w.StartInSeconds})
+		}
 	}
 	for id := range l.published {
 		if !listed[id] {
@@ -95,23 +88,33 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 	return facts, sent, more
 }
 
-func codes(reasons []train.Reason) string {
-	words := make([]string, len(reasons))
-	for i, r := range reasons {
-		words[i] = r.Code
+// planned is the fact about an allocation of the newest plan.
+func (l *loop) planned(a train.Allocation) event.Planned {
+	body := event.Planned{
+		Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
+		PowerWatts: l.cache.powerOf(a.Places()),
 	}
-	return strings.Join(words, " ")
+	if finish := a.Forecast.Finish; finish != nil {
+		body.RemainingLowSeconds, body.RemainingHighSeconds = finish.Low, finish.High
+	}
+	return body
 }
 
 // reasons returns the dominant code and the set of all codes.
 func reasons(blockers []train.Reason) string {
-	if len(blockers) == 0 {
+	switch len(blockers) {
+	case 0:
 		return ""
+	case 1:
+		return blockers[0].Code // nearly all of a long queue, so nothing is built for these
 	}
 	set := make([]string, len(blockers))
 	for i, r := range blockers {
 		set[i] = r.Code
 	}
 	slices.Sort(set)
-	return blockers[0].Code + ": " + strings.Join(slices.Compact(set), " ")
+	if set = slices.Compact(set); len(set) == 1 {
+		return set[0]
+	}
+	return blockers[0].Code + ": " + strings.Join(set, " ")
 }

@@ -184,7 +184,7 @@ func (w *liveWorld) decide(s plan.State) train.Plan {
 	}
 	gone := maps.Clone(w.running)
 	for j := range w.shown.Jobs {
-		w.write(j)
+		w.write(*j)
 		delete(gone, j.ID)
 	}
 	for id := range gone {
@@ -255,7 +255,7 @@ func (w *liveWorld) catchUp(nodes int) {
 	seen := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return len(p.missing) == 0 && len(p.nodes) == nodes && p.jobs[mark].Attempt == w.rounds && p.attempts[mark].Number == w.rounds &&
+		return len(p.missing) == 0 && len(p.nodes) == nodes && p.jobs[mark] != nil && p.jobs[mark].Attempt == w.rounds && p.attempts[mark].Number == w.rounds &&
 			p.reports[mark].EpochsDone == w.rounds && p.models[mark].EpochsSeen == w.rounds
 	}
 	for !seen() {

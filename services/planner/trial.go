@@ -62,7 +62,7 @@ func (p *cache) with(job train.Job, model *train.Model, now time.Time, last trai
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.records()
-	r.Jobs = slices.Values(slices.AppendSeq([]train.Job{job}, r.Jobs))
+	r.Jobs = slices.Values(slices.AppendSeq([]*train.Job{&job}, r.Jobs))
 	if model != nil {
 		r.Models = maps.Clone(r.Models)
 		r.Models[string(job.ID)] = *model

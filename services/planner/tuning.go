@@ -275,11 +275,11 @@ func (p *cache) tenants() map[string][]tenant {
 		if !known || a.Phase != train.PhaseRunning || len(a.Parts) > 0 {
 			continue
 		}
-		wish, sized := p.wishes[key], j
+		wish, sized := p.wishes[key], *j
 		sized.Spec.BatchSize = wish.BatchOn(len(a.Devices), j.Spec.BatchSize)
 		for _, d := range a.Devices {
 			at := train.TuningKey(a.Node, d)
-			devices[at] = append(devices[at], tenant{a, d, sized, p.models[key], p.alone(a, j), wish.Wants(train.SettingMicroBatch)})
+			devices[at] = append(devices[at], tenant{a, d, sized, p.models[key], p.alone(a, *j), wish.Wants(train.SettingMicroBatch)})
 		}
 	}
 	for _, all := range devices {

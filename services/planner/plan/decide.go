@@ -179,7 +179,8 @@ func (d *decision) displaced() bool {
 
 func (d *decision) explain() train.Plan {
 	made := explain.Plan(d.Snapshot, d.sharing)
-	made.Policy, made.Waiting = d.policy.Name(), append(made.Waiting, d.deferred...)
+	made.Policy = d.policy.Name()
+	made.Waiting = slices.Concat(made.Waiting, explain.Behind(d.State.Behind), d.deferred)
 	made.Memory = d.remember()
 	return made
 }

@@ -28,6 +28,7 @@ const (
 	ReasonPreemptedByPriority = explain.PreemptedByPriority
 	ReasonPreemptedByShorter  = explain.PreemptedByShorter
 	ReasonHeadOfLineBlocked   = explain.HeadOfLineBlocked
+	ReasonLongQueue           = explain.LongQueue
 	ReasonWaitingForDevices   = explain.WaitingForDevices
 	ReasonWaitingForServer    = explain.WaitingForServer
 	ReasonDevicesKept         = explain.DevicesKept

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -26,8 +27,10 @@ const (
 
 // Records are the records that a decision rests on, by the keys of their buckets.
 type Records struct {
-	// Jobs are the register's jobs that have not ended. The state lists them in this order.
-	Jobs     iter.Seq[train.Job]
+	// Jobs are the register's jobs that have not ended.
+	Jobs iter.Seq[*train.Job]
+	// Whole lists all of a long queue in the state, for a policy that is to be taken as it was published.
+	Whole    bool
 	Nodes    iter.Seq[train.Node]
 	Attempts map[string]train.Attempt
 	Reports  map[string]train.AttemptReport
@@ -56,7 +59,7 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	s.Nodes, s.Exclusions = r.liveNodes(now)
 	s.Tuning.OneNode = OneNode(s.Nodes)
 	s.Links = r.Links
-	s.Jobs = r.plannable(now, last, known)
+	s.Jobs, s.Behind = r.plannable(now, last, known, max(Weighed, 2*devices(s.Nodes)))
 	for i := range s.Jobs {
 		a := r.Attempts[string(s.Jobs[i].ID)]
 		s.Exclusions = append(s.Exclusions, a.Unstarted(now)...)
@@ -98,34 +101,59 @@ func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train
 	return live, exclusions
 }
 
-// plannable returns the jobs that the decision is about, with what the last plan gave them. Without a last plan, a
-// running job counts as planned where it runs.
-func (r Records) plannable(now time.Time, last train.Plan, known bool) []state.Job {
+// plannable returns the jobs that the decision is about, with what the last plan gave them, and those of a long queue
+// that it does not weigh. Without a last plan, a running job counts as planned where it runs.
+func (r Records) plannable(now time.Time, last train.Plan, known bool, front int) ([]state.Job, []train.JobID) {
 	planned := make(map[train.JobID]*state.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
 		h := state.HoldingOf(a)
 		planned[a.Job] = &h
 	}
-	var jobs []state.Job
+	if r.Whole {
+		front = math.MaxInt
+	}
+	weighed, waiting := r.split(planned)
+	first, behind := waiting.cut(front)
+	weighed = append(weighed, first...)
+	jobs := make([]state.Job, len(weighed))
+	for i, j := range weighed {
+		jobs[i] = r.job(j, now)
+		jobs[i].Planned = planned[j.ID]
+		if !known && jobs[i].Running != nil {
+			jobs[i].Planned = &jobs[i].Running.Holding
+		}
+	}
+	return jobs, behind
+}
+
+// split returns the jobs that hold something, were tried or wait for other than devices, and those that wait in line.
+func (r Records) split(planned map[train.JobID]*state.Holding) (others []*train.Job, waiting line) {
 	for j := range r.Jobs {
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
 		paused := !a.Live() && r.Settings[string(j.ID)].Pauses(j.EpochsDone)
-		if waitsForAdmission || paused || j.Spec.Array != "" || j.AwaitsBatch() || tried && a.Ends(j) {
+		if waitsForAdmission || paused || j.Spec.Array != "" || j.AwaitsBatch() || tried && a.Ends(*j) {
 			continue
 		}
-		job := r.job(j, now)
-		job.Planned = planned[j.ID]
-		if !known && job.Running != nil {
-			job.Planned = &job.Running.Holding
+		if tried || planned[j.ID] != nil || !awaitsDevices(j) {
+			others = append(others, j)
+		} else {
+			waiting.add(j)
 		}
-		jobs = append(jobs, job)
 	}
-	return jobs
+	return others, waiting
+}
+
+func devices(nodes []train.Node) int {
+	n := 0
+	for i := range nodes {
+		n += len(nodes[i].Devices)
+	}
+	return n
 }
 
 // job puts together what the records say of one job.
-func (r Records) job(j train.Job, now time.Time) state.Job {
+func (r Records) job(j *train.Job, now time.Time) state.Job {
 	key := string(j.ID)
 	wish := r.Settings[key]
 	job := state.Job{
@@ -134,8 +162,11 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]),
 		BatchDevices: wish.BatchDevices,
 	}
-	a := r.Attempts[key]
-	report := r.Reports[ReportKey(a)]
+	a, tried := r.Attempts[key]
+	report := train.AttemptReport{}
+	if tried {
+		report = r.Reports[ReportKey(a)]
+	}
 	if j.OwnBatch > 0 {
 		job.Spec = j.Spec.WithOwnBatch(j.OwnBatch)
 	}
@@ -188,7 +219,7 @@ func resized(spec train.Spec, has int) int {
 func ReportKey(a train.Attempt) string { return fmt.Sprintf("%s.%d", a.Job, a.Number) }
 
 // recentRestarts counts how often plans had a job leave within the last hour.
-func recentRestarts(j train.Job, now time.Time) int {
+func recentRestarts(j *train.Job, now time.Time) int {
 	n := 0
 	for _, c := range j.History {
 		if c.Fact == event.FactPreempted && now.Sub(c.At) < time.Hour {

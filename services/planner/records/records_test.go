@@ -37,7 +37,7 @@ func TestAStopThatIsNotHeard(t *testing.T) {
 	attempt := train.Attempt{Job: "j", Number: 1, Phase: train.PhaseRunning, Node: "n", Devices: []train.DeviceID{"cpu:0"}, Stop: train.StopPreempt}
 	for _, spoke := range []bool{false, true} {
 		r := Records{
-			Jobs: slices.Values([]train.Job{job}), Nodes: slices.Values([]train.Node(nil)), Attempts: map[string]train.Attempt{"j": attempt},
+			Jobs: slices.Values([]*train.Job{&job}), Nodes: slices.Values([]train.Node(nil)), Attempts: map[string]train.Attempt{"j": attempt},
 			Reports: map[string]train.AttemptReport{"j.1": {Job: "j", Attempt: 1, Spoke: spoke}},
 		}
 		s := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{})

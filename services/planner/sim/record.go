@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
 	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
@@ -24,7 +25,8 @@ func (w *world) state() plan.State {
 // records returns what the services would have recorded by now.
 func (w *world) records() records.Records {
 	r := records.Records{
-		Jobs: w.active(), Nodes: slices.Values(w.present),
+		Whole: policy.IsPlain(w.Policy),
+		Jobs:  w.active(), Nodes: slices.Values(w.present),
 		Attempts: map[string]train.Attempt{}, Reports: map[string]train.AttemptReport{}, Models: map[string]train.Model{},
 	}
 	for j := range r.Jobs {
@@ -34,14 +36,14 @@ func (w *world) records() records.Records {
 }
 
 // active are the records of the jobs that have come and have not ended, in the order of the workload.
-func (w *world) active() iter.Seq[train.Job] {
-	return func(yield func(train.Job) bool) {
+func (w *world) active() iter.Seq[*train.Job] {
+	return func(yield func(*train.Job) bool) {
 		for _, j := range w.jobs {
 			if j.Seconds > w.now || j.done {
 				continue
 			}
 			r := j.record(w.now)
-			if r.Ended, r.ReadyAt = w.endedFor(j); !yield(r) {
+			if r.Ended, r.ReadyAt = w.endedFor(j); !yield(&r) {
 				return
 			}
 		}

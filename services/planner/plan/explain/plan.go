@@ -33,6 +33,7 @@ const (
 	PreemptedByPriority = "PreemptedByPriority"
 	PreemptedByShorter  = "PreemptedByShorter"
 	HeadOfLineBlocked   = "HeadOfLineBlocked"
+	LongQueue           = "LongQueue"
 	WaitingForDevices   = "WaitingForDevices"
 	WaitingForServer    = "WaitingForServer"
 	DevicesKept         = "DevicesKept"

@@ -47,6 +47,18 @@ func (a *account) blockers(g *cluster.Gang, ahead int) []train.Reason {
 	return append(reasons, a.needs(g, ahead))
 }
 
+// Behind are the reasons of jobs so far back in the queue that the decision does not weigh them.
+func Behind(jobs []train.JobID) []train.Waiting {
+	reasons := []train.Reason{{
+		Code: LongQueue, Message: "waits so far back in a long queue that plans do not weigh it yet", Hint: "it comes nearer as those before it start; a higher priority goes first",
+	}}
+	waiting := make([]train.Waiting, len(jobs))
+	for i, id := range jobs {
+		waiting[i] = train.Waiting{Job: id, Blockers: reasons}
+	}
+	return waiting
+}
+
 // memory is the reason of a gang that found no place on a shared device.
 func (a *account) memory(g *cluster.Gang) train.Reason {
 	r := a.sharing.Blocker(g)

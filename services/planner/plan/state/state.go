@@ -18,8 +18,10 @@ type State struct {
 	// Exclusions keep jobs off nodes and devices: what is cordoned, drained or silent.
 	Exclusions []train.Exclusion `json:"exclusions,omitempty"`
 	// Jobs are admitted and have not ended.
-	Jobs   []Job  `json:"jobs"`
-	Tuning Tuning `json:"tuning"`
+	Jobs []Job `json:"jobs"`
+	// Behind are the jobs at the end of a long queue, in its order: the decision does not weigh them.
+	Behind []train.JobID `json:"behind,omitempty"`
+	Tuning Tuning        `json:"tuning"`
 	// Quotas are the most devices that the jobs of a tenant may hold together. A tenant without an entry has no quota.
 	Quotas map[string]int `json:"quotas,omitempty"`
 	// PowerBudgetWatts bounds what all devices together are predicted to draw, idle ones included (0: no bound).

@@ -1,0 +1,99 @@
+package records
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+const (
+	// Weighed is how many waiting jobs a decision weighs at least. In a larger cluster it is twice the devices, so that
+	// what could start at once is always weighed.
+	Weighed = 1000
+	// WeighedOfKind is how many of those behind are weighed beside them of each kind of request: devices that no job at
+	// the front can use are not left idle.
+	WeighedOfKind = 16
+)
+
+// line is the waiting jobs that nothing but a lack of devices keeps from a start.
+type line struct {
+	jobs []place
+}
+
+// place is a job with what orders it in the queue.
+type place struct {
+	job         *train.Job
+	priority    int
+	queuedNanos int64
+}
+
+func (l *line) add(j *train.Job) {
+	l.jobs = append(l.jobs, place{j, j.EffectivePriority(), j.QueuedAt().UnixNano()})
+}
+
+func inQueue(x, y place) int {
+	if x.priority != y.priority {
+		return cmp.Compare(y.priority, x.priority)
+	}
+	if x.queuedNanos != y.queuedNanos {
+		return cmp.Compare(x.queuedNanos, y.queuedNanos)
+	}
+	return cmp.Compare(x.job.ID, y.job.ID)
+}
+
+// cut orders a line that is longer than front, and returns the jobs that a decision weighs and those behind them. Both
+// are in the order of the queue, which cluster.InQueue defines.
+func (l *line) cut(front int) (weighed []*train.Job, behind []train.JobID) {
+	if len(l.jobs) <= front {
+		for _, p := range l.jobs {
+			weighed = append(weighed, p.job)
+		}
+		return weighed, nil
+	}
+	slices.SortFunc(l.jobs, inQueue)
+	of := map[kind]int{}
+	for i, p := range l.jobs {
+		if i >= front {
+			k := kindOf(&p.job.Spec)
+			if of[k]++; of[k] > WeighedOfKind || len(weighed) >= 2*front {
+				behind = append(behind, p.job.ID)
+				continue
+			}
+		}
+		weighed = append(weighed, p.job)
+	}
+	return weighed, behind
+}
+
+// awaitsDevices says whether nothing but a lack of devices keeps a job that holds none from a start, as far as its record
+// says.
+func awaitsDevices(j *train.Job) bool {
+	postponable := j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil
+	return j.Wants() == train.WantRun && len(j.Awaits()) == 0 && !postponable
+}
+
+// kind holds what decides where a job may run, and under which quota: jobs of one kind find the same devices.
+type kind struct {
+	tenant, gpu, gpuMemory, labels  string
+	device                          train.DeviceKind
+	strategy                        train.Strategy
+	devices, least, most            int
+	memoryMiB                       int64
+	servers                         train.ServersSpec
+	single, shares, shuns, adaptive bool
+}
+
+func kindOf(s *train.Spec) kind {
+	k := kind{
+		tenant: s.Tenant, gpu: s.GPU, gpuMemory: s.GPUMemory, device: s.Device, strategy: s.Strategy, devices: s.Devices, least: s.MinDevices, most: s.MaxDevices,
+		memoryMiB: s.EstimatedMemoryMiB, single: s.SingleDevice, shares: s.AllowSharing, shuns: s.DisableSharing, adaptive: s.AdaptiveBatch != nil,
+	}
+	if len(s.NodeLabels) > 0 {
+		k.labels = train.JoinLabels(s.NodeLabels)
+	}
+	if s.ParameterServers != nil {
+		k.servers = *s.ParameterServers
+	}
+	return k
+}
