@@ -76,7 +76,7 @@ func (b *Bus) GetUpload(ctx context.Context, hash string, read func(io.Reader) e
 }
 
 // SweepUploads deletes the folders that were stored longer than UploadKept ago and that a function does not keep.
-func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash string) bool) (deleted int, err error) {
+func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash string) (bool, error)) (deleted int, err error) {
 	store, err := b.js.ObjectStore(ctx, contract.Uploads)
 	if err != nil {
 		return 0, fmt.Errorf("open the store of uploads: %w", err)
@@ -86,7 +86,14 @@ func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash st
 		return 0, fmt.Errorf("list the uploads: %w", err)
 	}
 	for _, o := range all {
-		if now.Sub(o.ModTime) <= UploadKept || keep(o.Name) {
+		if now.Sub(o.ModTime) <= UploadKept {
+			continue
+		}
+		kept, err := keep(o.Name)
+		if err != nil {
+			return deleted, err
+		}
+		if kept {
 			continue
 		}
 		if err := store.Delete(ctx, o.Name); err != nil {

@@ -33,7 +33,7 @@ func TestAnUploadIsStoredOnceAndSweptWhenNobodyNeedsIt(t *testing.T) {
 	if got, err := get("needed"); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	needed := func(hash string) bool { return hash == "needed" }
+	needed := func(hash string) (bool, error) { return hash == "needed", nil }
 	for now, want := range map[time.Time]int{time.Now(): 0, time.Now().Add(2 * bus.UploadKept): 1} {
 		if deleted, err := b.SweepUploads(t.Context(), now, needed); err != nil || deleted != want {
 			t.Errorf("deleted %d, %v, want %d", deleted, err, want)

@@ -90,9 +90,18 @@ func (r *retention) sweepUploads(ctx context.Context, b *bus.Bus) error {
 func (r *retention) sweepUploadsOnce(ctx context.Context, b *bus.Bus, now time.Time) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
+	needed := sync.OnceValues(func() (map[string]bool, error) { return r.uploadsNeeded(ctx, now) })
+	return b.SweepUploads(ctx, now, func(hash string) (bool, error) {
+		of, err := needed()
+		return of[hash], err
+	})
+}
+
+// uploadsNeeded lists the register: the hashes of the folders of jobs that have not ended, or did so of late.
+func (r *retention) uploadsNeeded(ctx context.Context, now time.Time) (map[string]bool, error) {
 	jobs, err := r.jobs.List(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	needed := map[string]bool{}
 	for _, e := range jobs {
@@ -100,7 +109,7 @@ func (r *retention) sweepUploadsOnce(ctx context.Context, b *bus.Bus, now time.T
 			needed[job.Spec.Upload] = true
 		}
 	}
-	return b.SweepUploads(ctx, now, func(hash string) bool { return needed[hash] })
+	return needed, nil
 }
 
 // fillAlarm warns of streams and buckets that will soon accept nothing more.

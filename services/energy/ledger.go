@@ -20,6 +20,7 @@ import (
 // ledger books intervals and closes accounts. The bucket is the truth; the state in memory is a copy.
 type ledger struct {
 	bus      *bus.Bus
+	register *bus.KV[train.Job]
 	books    *bus.KV[contract.Book]
 	hours    *bus.KV[contract.Book]
 	accounts *bus.KV[train.Account]
@@ -40,7 +41,8 @@ type ledger struct {
 
 	mu        sync.Mutex
 	nodeBooks map[train.NodeID]Book
-	jobs      map[train.JobID]train.Job
+	// jobs are the records of those that have run, or have ended. Others have used nothing.
+	jobs map[train.JobID]train.Job
 	// ended are those of jobs that have ended.
 	ended  map[train.JobID]struct{}
 	closed map[train.JobID]bool
@@ -58,7 +60,7 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{}, gangs: gangs{},
 	}
 	err := errors.Join(
-		bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hours),
+		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hours),
 		bus.Open(ctx, b, contract.Accounts, &l.accounts), bus.Open(ctx, b, contract.EnergyProgress, &l.progress),
 	)
 	if err != nil {
@@ -119,6 +121,16 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	}
 	l.work.Lock()
 	defer l.work.Unlock()
+	// This also covers an interval that was booked before: the copies may be what a crash prevented.
+	attempts := map[train.JobID]int{}
+	for _, u := range measured.Users {
+		attempts[u.Job] = max(attempts[u.Job], u.Attempt)
+	}
+	for job := range attempts {
+		if err := l.meet(ctx, job); err != nil {
+			return nil, err
+		}
+	}
 	if err := l.bookHour(ctx, measured, m.Sequence); err != nil {
 		return nil, err
 	}
@@ -135,11 +147,6 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	}
 	l.turn(Book(e.Value))
 	l.heard[measured.Node] = time.Now()
-	// This also covers an interval that was booked before: the copies may be what a crash prevented.
-	attempts := map[train.JobID]int{}
-	for _, u := range measured.Users {
-		attempts[u.Job] = max(attempts[u.Job], u.Attempt)
-	}
 	if err := l.follow(ctx, measured, attempts, e.Value.Recent); err != nil {
 		return nil, err
 	}
@@ -149,6 +156,30 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 		}
 	}
 	return nil, nil
+}
+
+// meet reads the record of a job that uses energy before the register has reported its start.
+func (l *ledger) meet(ctx context.Context, id train.JobID) error {
+	l.mu.Lock()
+	_, known := l.jobs[id]
+	known = known || l.closed[id]
+	l.mu.Unlock()
+	if known {
+		return nil
+	}
+	e, err := l.register.Get(ctx, string(id))
+	if errors.Is(err, bus.ErrNotFound) || errors.Is(err, bus.ErrPoison) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.jobs[id]; !known && !e.Value.State.Terminal() {
+		l.jobs[id] = e.Value
+	}
+	return nil
 }
 
 func (l *ledger) rules() rules {
@@ -214,6 +245,9 @@ func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 	}
 	if deleted || job.State == train.StateRejected || job.State == train.StateNone || l.settled(job.ID) {
 		return
+	}
+	if _, met := l.jobs[job.ID]; !met && !job.State.Terminal() && job.Attempt == 0 {
+		return // all of a long queue
 	}
 	l.jobs[job.ID] = job
 	if job.State.Terminal() {

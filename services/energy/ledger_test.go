@@ -345,6 +345,27 @@ func open(t *testing.T, k *books) *ledger {
 	return l
 }
 
+// TestALongQueueIsNotKept: the record of a job that waits is read once it uses energy, also before the register says that
+// it has started.
+func TestALongQueueIsNotKept(t *testing.T) {
+	t.Parallel()
+	k := newBooks(t)
+	queued := train.Job{ID: "q", State: train.StateQueued, Spec: train.Spec{Name: "q", TrainingSetSize: 7}}
+	k.job(queued)
+	l := open(t, k)
+	l.observe(bus.Entry[train.Job]{Key: "q", Value: queued}, false)
+	if len(l.jobs) > 0 {
+		t.Errorf("%d records are kept", len(l.jobs))
+	}
+	m := interval("n", "boot", 1, cpu(100, 0, 1), event.Use{Job: "q", Attempt: 1, Component: "cpu", Work: 1})
+	if _, err := l.handle(within(t), message(t, m, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.record("q").Spec.TrainingSetSize; got != 7 {
+		t.Errorf("a record with a training set of %d", got)
+	}
+}
+
 func message(t *testing.T, m event.Measured, sequence uint64) bus.Message {
 	t.Helper()
 	f := factOf(m, "")

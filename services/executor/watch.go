@@ -92,6 +92,7 @@ func (c *cache) onJob(e bus.Entry[train.Job], deleted bool) {
 	case deleted:
 		delete(c.jobs, id)
 	default:
+		e.Value = e.Value.Lean()
 		c.jobs[id] = e // even if the revision is the same: a bus that lost its past counts from 1 again
 	}
 	if deleted || !known || before.Revision != e.Revision {

@@ -117,15 +117,17 @@ func (p *cache) observeJob(e bus.Entry[train.Job], deleted bool) {
 // lean is a record without what no decision reads: most facts about a job that waits only say why, and all of a long
 // queue is kept in memory.
 func lean(j train.Job) *train.Job {
-	j.LastSequence, j.Generation, j.Since, j.Reason, j.Message, j.Hint, j.Warnings = 0, 0, time.Time{}, "", "", "", nil
-	j.Blockers = slices.Clone(j.Blockers) // others see this record, too
-	for i, b := range j.Blockers {
-		j.Blockers[i] = train.Reason{Code: b.Code}
+	l := j.Lean()
+	l.LastSequence, l.Generation, l.Since, l.Reason = 0, 0, time.Time{}, ""
+	for _, b := range j.Blockers {
+		l.Blockers = append(l.Blockers, train.Reason{Code: b.Code})
 	}
-	if !j.State.Active() {
-		j.History = slices.DeleteFunc(slices.Clone(j.History), func(c train.Change) bool { return c.Fact != event.FactPreempted })
+	for _, c := range j.History {
+		if c.Fact == event.FactPreempted || j.State.Active() {
+			l.History = append(l.History, c)
+		}
 	}
-	return &j
+	return &l
 }
 
 // sameForPlans says that two records of a job differ at most in why it waits.

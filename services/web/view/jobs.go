@@ -192,7 +192,10 @@ func parseCursor(text string) (*train.Job, error) {
 
 // newestFirst orders jobs as jobref does, without copying them.
 func newestFirst(x, y *train.Job) int {
-	return cmp.Or(y.SubmittedAt.Compare(x.SubmittedAt), cmp.Compare(y.ID, x.ID))
+	if order := y.SubmittedAt.Compare(x.SubmittedAt); order != 0 {
+		return order
+	}
+	return cmp.Compare(y.ID, x.ID)
 }
 
 // relevant leaves out what a person has seen elsewhere: submissions whose rejection was the answer of submit, and the
