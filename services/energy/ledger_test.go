@@ -345,8 +345,8 @@ func open(t *testing.T, k *books) *ledger {
 	return l
 }
 
-// TestALongQueueIsNotKept: the record of a job that waits is read once it uses energy, also before the register says that
-// it has started.
+// TestALongQueueIsNotKept: the record of a job that waits is read once it uses energy, also before the register says
+// that it has started.
 func TestALongQueueIsNotKept(t *testing.T) {
 	t.Parallel()
 	k := newBooks(t)

@@ -162,8 +162,8 @@ func (p *cache) observeNode(now time.Time, e bus.Entry[train.Node], deleted bool
 	observe(p, p.nodes, e, false)
 }
 
-// listen notes that time went by, and whether the bus could be heard. It wakes if a node has now been silent for so long
-// that this matters.
+// listen notes that time went by, and whether the bus could be heard. It wakes if a node has now been silent for so
+// long that this matters.
 func (p *cache) listen(now time.Time, connected bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -66,8 +66,8 @@ func (l *line) cut(front int) (weighed []*train.Job, behind []train.JobID) {
 	return weighed, behind
 }
 
-// awaitsDevices says whether nothing but a lack of devices keeps a job that holds none from a start, as far as its record
-// says.
+// awaitsDevices says whether nothing but a lack of devices keeps a job that holds none from a start, as far as its
+// record says.
 func awaitsDevices(j *train.Job) bool {
 	postponable := j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil
 	return j.Wants() == train.WantRun && len(j.Awaits()) == 0 && !postponable
