@@ -54,7 +54,7 @@ func TestAResizedJob(t *testing.T) {
 		spec := train.Spec{MinDevices: c.least, MaxDevices: c.most, Strategy: train.StrategyAllReduce}
 		attempt := train.Attempt{Job: "j", Number: 1, Phase: train.PhaseRunning, Node: "n", Devices: []train.DeviceID{"cpu:0", "cpu:1"}[:c.has]}
 		r := Records{
-			Jobs: slices.Values([]train.Job{{ID: "j", State: train.StateRunning, Spec: spec}}), Nodes: slices.Values([]train.Node(nil)),
+			Jobs: slices.Values([]*train.Job{{ID: "j", State: train.StateRunning, Spec: spec}}), Nodes: slices.Values([]train.Node(nil)),
 			Attempts: map[string]train.Attempt{"j": attempt},
 		}
 		if j := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{}).Jobs[0]; j.WantsDevices != c.wants || j.Resized != (c.wants > 0) {
