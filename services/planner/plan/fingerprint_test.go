@@ -24,7 +24,7 @@ var unread = map[string]string{
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
 	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
 	"Spec.Array": "an array takes no part", "ArrayMember": "jobs over its limit are deferred",
-	"Behind": "not weighed", "Continue": "the executor copies the checkpoints",
+	"Behind": "not weighed", "Resized": "words; the size it wants is news", "Continue": "the executor copies the checkpoints",
 }
 
 // TestEveryFieldIsNews: whichever field of a state changes, the next decision sees that there is news.
