@@ -75,14 +75,14 @@ func Buckets() []BucketInfo {
 			Name: string(Conditions), Doc: "The nodes as their cluster manager sees them.", Made: Observed, Loss: "nothing: the cluster is asked",
 			Records: []Record{
 				record(Conditions, "Conditions", "<node>", executor,
-					"Whether Kubernetes would start a pod of a job on a node: cordon, taints, readiness. Nodes of other back ends have none.", planner),
+					"Whether Kubernetes would start a pod of a job on a node: cordon, taints, readiness. Nodes of other back ends have none.", planner, web),
 			},
 		},
 		{
 			Name: string(Eligibility), Doc: "What keeps jobs off nodes and devices.", Made: Restored, Loss: "orders of operators since the snapshot",
 			Records: []Record{
 				record(Eligibility, "Eligibility", "<node>", planner,
-					"The orders of operators about a node and its devices, and what is set aside after losses."),
+					"The orders of operators about a node and its devices, and what is set aside after losses.", web),
 			},
 		},
 		{
