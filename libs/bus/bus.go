@@ -188,7 +188,8 @@ func (b *Bus) reconnects() (<-chan struct{}, func()) {
 }
 
 // Ensure creates or updates the streams and buckets of the contract. It repeats until it succeeds or ctx ends, since a
-// server that has just started answers before its JetStream is ready.
+// server that has just started answers before its JetStream is ready, and one that has just stopped never answers: so
+// each request has a time of its own.
 func (b *Bus) Ensure(ctx context.Context) error {
 	stated := ""
 	return retry(ctx, func() (err error) {
@@ -198,8 +199,6 @@ func (b *Bus) Ensure(ctx context.Context) error {
 				b.log.Warn("streams and buckets are not there yet", "error", err)
 			}
 		}()
-		ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
-		defer cancel()
 		age, err := b.age(ctx)
 		if err != nil {
 			return err

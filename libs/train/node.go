@@ -210,8 +210,11 @@ type Node struct {
 	MeterTroubles map[string]string `json:"meter_troubles,omitempty"`
 	// Probes are the addresses, as host:port, at which the agent answers network probes.
 	Probes []string `json:"probe_addresses,omitempty"`
-	// SeenAt is refreshed by the agent every few seconds: an old time means that the node is gone.
+	// SeenAt is refreshed by the agent every few seconds, and when an attempt on the node has exited: an old time means
+	// that the node is gone.
 	SeenAt time.Time `json:"seen_at"`
+	// ReportsWaiting counts the reports of training code that the agent holds until the bus takes them.
+	ReportsWaiting int `json:"reports_waiting,omitempty"`
 }
 
 // Realm is what one executor serves: the nodes of Kubernetes, or those of one machine. A gang spans nodes of one realm

@@ -98,6 +98,10 @@ func (e *executor) decide(ctx context.Context, a train.Attempt) error {
 	if err != nil {
 		return err
 	}
+	if now := time.Now(); diff.ReportsAreDue(a, report, job, e.cache.home(a), now) {
+		e.cache.queue.addAt(a.Job, now.Add(2*launch.Soon))
+		return nil
+	}
 	verdict := diff.Judge(a, report, job)
 	a.Outcome, a.NotBefore = verdict.Outcome, time.Time{}
 	if verdict.Outcome == train.OutcomeRecovering {

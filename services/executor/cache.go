@@ -209,11 +209,11 @@ func (c *cache) report(a train.Attempt) train.AttemptReport {
 	return c.reports[diff.ReportKey{Job: a.Job, Number: a.Number}]
 }
 
-// agent returns the address of the agent that takes the reports of an attempt; empty if it is unknown.
-func (c *cache) agent(a train.Attempt) string {
+// home returns the node of the first rank of an attempt, whose agent takes its reports; zero if it is unknown.
+func (c *cache) home(a train.Attempt) train.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.realm.Nodes[a.Home()].JobAPI
+	return c.realm.Nodes[a.Home()]
 }
 
 // places returns the devices of an attempt as the agents of their nodes describe them.

@@ -17,7 +17,7 @@ const handOverTime = 15 * time.Second
 // fenced off. If the agent stays away, the record of the attempt has what is left. again is the delay until the next
 // try.
 func (e *executor) handOver(ctx context.Context, a *train.Attempt) (again time.Duration, err error) {
-	left, err := e.backend.HandOver(ctx, *a, e.cache.agent(*a))
+	left, err := e.backend.HandOver(ctx, *a, e.cache.home(*a).JobAPI)
 	if err != nil {
 		return 0, fmt.Errorf("hand over the reports of %s: %w", a.Job, err)
 	}

@@ -134,17 +134,20 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
-	describe := s.describe(p, opened, open, limits, probing)
+	describe := s.describe(p, opened, open, limits, probing, box)
+	exits := tick.NewSignal()
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := tick.NewLatch()
-	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.Open) })
+	work.Go(func(ctx context.Context) error {
+		return t.attempts.Watch(ctx, seeing(known, p.Common.NodeID(), exits), synced.Open)
+	})
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.onTuning, func() {}) })
 	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.Open) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// The job API is not announced, and nothing is measured, before the attempts are known.
-	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, exits, p) }))
 	work.Go(synced.Then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.Then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
@@ -157,7 +160,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 }
 
 // describe returns a function that describes the node. Pods do not see the agent's socket.
-func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber) func(context.Context, time.Time) train.Node {
+func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber, box *outbox.Box) func(context.Context, time.Time) train.Node {
 	labels, holders := s.kubernetes.labels(p.Log), s.kubernetes.holders(p.Log)
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
@@ -165,7 +168,7 @@ func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLi
 		n.Labels, n.Machine = s.config.Labels, train.NodeID(s.config.Machine)
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
-		n.Probes = probing.addresses()
+		n.Probes, n.ReportsWaiting = probing.addresses(), box.Len()
 		if s.kubernetes.on() {
 			n.Backend, n.Machine, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, "", s.kubernetes.Node, labels.Labels(ctx, now), ""
 			holders.Mark(ctx, n.Devices)
@@ -294,8 +297,19 @@ func (s *Service) openGPUs(p run.Process, known *attemptindex.Index) (gpu.Reader
 // announceInterval is how often the node's entry is refreshed.
 const announceInterval = 5 * time.Second
 
+// seeing puts attempts into the index, and sends a signal when one of a node has exited: its end waits for what its
+// code has reported.
+func seeing(known *attemptindex.Index, node train.NodeID, exits tick.Signal) func(bus.Entry[train.Attempt], bool) {
+	return func(e bus.Entry[train.Attempt], deleted bool) {
+		known.Put(e, deleted)
+		if a := e.Value; !deleted && a.Phase == train.PhaseExited && a.Outcome == train.OutcomeNone && a.IsOn(node) {
+			exits.Send()
+		}
+	}
+}
+
 // announce refreshes the node's entry until ctx ends.
-func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(context.Context, time.Time) train.Node, p run.Process) error {
+func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(context.Context, time.Time) train.Node, exits tick.Signal, p run.Process) error {
 	ticker := time.NewTicker(announceInterval)
 	defer ticker.Stop()
 	started := false
@@ -315,6 +329,7 @@ func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(cont
 		case <-ctx.Done():
 			return nil
 		case <-soon:
+		case <-exits:
 		case <-ticker.C:
 		}
 	}

@@ -79,6 +79,10 @@ type judge struct {
 	facts map[train.JobID][]Fact
 	// announced says that the system has spoken of damage: then what is lost is no breach, but all that is left is judged.
 	announced bool
+	// noRoom are the times in which trainers could not save, and may have ended for that. wrongClock says that a clock
+	// was set: times of day then say nothing about order.
+	noRoom     [][2]float64
+	wrongClock bool
 }
 
 // Judge lists every violation that the ledger and the world show.
@@ -92,6 +96,8 @@ func Judge(entries []Entry, w World) []Violation {
 			j.acked[id] = e.Sequence
 		case Announced:
 			j.announced = true
+		case Fault, Healed:
+			j.fault(e)
 		}
 	}
 	for _, f := range w.Facts {
@@ -110,6 +116,30 @@ func Judge(entries []Entry, w World) []Violation {
 		return cmp.Or(cmp.Compare(a.Invariant, b.Invariant), cmp.Compare(a.Text, b.Text))
 	})
 	return slices.Compact(j.found)
+}
+
+// The faults that explain what would be a violation without them.
+const (
+	DiskFull = "disk full"
+	ClockSet = "clock back an hour"
+)
+
+func (j *judge) fault(e Entry) {
+	const seen = 60 // seconds until the end of a trainer is a fact, once the bus can store it
+	switch {
+	case e.Text == ClockSet:
+		j.wrongClock = true
+	case e.Text == DiskFull && e.Event == Fault:
+		j.noRoom = append(j.noRoom, [2]float64{e.Seconds, e.Seconds})
+	case e.Text == DiskFull && len(j.noRoom) > 0:
+		j.noRoom[len(j.noRoom)-1][1] = e.Seconds + seen
+	}
+}
+
+// hadRoom says whether trainers could save at a time.
+func (j *judge) hadRoom(at time.Time) bool {
+	second := float64(at.UnixMicro()) / 1e6
+	return !slices.ContainsFunc(j.noRoom, func(r [2]float64) bool { return r[0] <= second && second <= r[1] })
 }
 
 // job judges the life of a job: I1.
@@ -150,7 +180,9 @@ func (j *judge) attempt(id train.JobID) {
 	for _, f := range j.facts[id] {
 		switch b := f.Body.(type) {
 		case *event.AttemptLost:
-			lost++
+			if j.hadRoom(f.Time) {
+				lost++
+			}
 		case *event.Started:
 			if b.Attempt <= last || b.Generation < generation {
 				j.breaks("I4", "job %s: attempt %d of generation %d was started after attempt %d of generation %d", id, b.Attempt, b.Generation, last, generation)
@@ -237,7 +269,7 @@ func (j *judge) energy() {
 	before := map[boot]Interval{}
 	for _, i := range j.w.Intervals {
 		at := boot{i.Node, i.Boot}
-		if b, any := before[at]; any && (i.Sequence <= b.Sequence || i.From.Before(b.To)) {
+		if b, any := before[at]; any && (i.Sequence <= b.Sequence || i.From.Before(b.To) && !j.wrongClock) {
 			j.breaks("I6", "node %s, boot %s: interval %d from %s overlaps %d until %s", i.Node, i.Boot, i.Sequence, i.From, b.Sequence, b.To)
 		}
 		before[at] = i

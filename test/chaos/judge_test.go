@@ -117,6 +117,10 @@ func TestTheJudgeSeesEachViolation(t *testing.T) {
 		{"two attempts at once", func(s *scene) { s.line(chaos.Start, 3).Seconds = 2.5 }, []string{"I2 attempt 2 started while attempt 1 was running"}},
 		{"an epoch again for nothing", func(s *scene) { s.line(chaos.Epoch, 2).Epoch = 1; s.ledger = append(s.ledger, *s.line(chaos.Epoch, 1)) }, []string{"I2 a did 2 epochs again although 1"}},
 		{"a loss without a kill", func(s *scene) { s.line(chaos.Killed, 1).Event = chaos.Exit }, []string{"I2 a lost 1 attempts although 0"}},
+		{"a loss without room on the disk", func(s *scene) {
+			s.line(chaos.Killed, 1).Event = chaos.Exit
+			s.ledger = append(s.ledger, chaos.Entry{Event: chaos.Fault, Text: chaos.DiskFull, Seconds: 3}, chaos.Entry{Event: chaos.Healed, Text: chaos.DiskFull, Seconds: 5})
+		}, nil},
 		{"a device held twice", func(s *scene) { s.line(chaos.Start, 2).Devices = "cpu:1,cpu:0" }, []string{`I3 jobs a and bb both held a device`}},
 		{"plans go back", func(s *scene) { s.Plans = []uint64{2, 2} }, []string{"I4 plan 2 came after plan 2"}},
 		{"attempts go back", func(s *scene) {
@@ -126,6 +130,10 @@ func TestTheJudgeSeesEachViolation(t *testing.T) {
 		{"an attempt that no record knows", func(s *scene) { s.line(chaos.Start, 2).Attempt = 2; s.line(chaos.Exit, 1).Attempt = 2 }, []string{"I5 bb began attempt 2, its record knows of 1"}},
 		{"energy from nothing", func(s *scene) { s.Books[0].Totals["cpu"] = contract.Totals{Measured: 6, Attributed: 7} }, []string{"I6 node n, cpu: measured 6 µJ"}},
 		{"an interval twice", func(s *scene) { s.Intervals[1].From = at(0.5) }, []string{"I6 interval 2"}},
+		{"an hour twice, by a clock that was set", func(s *scene) {
+			s.Intervals[1].From = at(0.5)
+			s.ledger = append(s.ledger, chaos.Entry{Event: chaos.Fault, Text: chaos.ClockSet})
+		}, nil},
 		{"another boot begins anew", func(s *scene) { s.Intervals[1].Boot, s.Intervals[1].Sequence = "y", 1 }, nil},
 		{"two accounts", func(s *scene) { s.Accounts["a"] = 2 }, []string{"I6 a has 2 final accounts"}},
 		{"another message in its place", func(s *scene) { s.line(chaos.Acked, 2).Sequence = 3 }, []string{`I7 bb was acknowledged as message 3, which is "admitted" of "a"`}},

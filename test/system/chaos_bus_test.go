@@ -57,7 +57,7 @@ func (s *storm) threeBuses() {
 // streamLeader returns the server that leads a stream, or any of them if none says so.
 func (s *storm) streamLeader(stream string) string {
 	name := s.buses[s.random.IntN(len(s.buses))]
-	if st, err := s.jetstream().Stream(s.ctx, stream); err == nil && st.CachedInfo().Cluster != nil {
+	if st, err := s.js.Stream(s.ctx, stream); err == nil && st.CachedInfo().Cluster != nil {
 		name = cmp.Or(st.CachedInfo().Cluster.Leader, name)
 	}
 	return name

@@ -163,8 +163,8 @@ func long(away time.Duration) []fault {
 	gone := kill([2]time.Duration{away, away}, "bus")
 	gone.name = "bus away"
 	return append(rows, gone,
-		fault{"clock back an hour", second(8, 15), noClock, clocksBack(time.Hour)},
-		fault{"disk full", second(10, 20), func(s *storm) string { return s.noDisk }, fill},
+		fault{chaos.ClockSet, second(8, 15), noClock, clocksBack(time.Hour)},
+		fault{chaos.DiskFull, second(10, 20), func(s *storm) string { return s.noDisk }, fill},
 		fault{"little memory for the bus", second(10, 20), noMemoryGroup, starve},
 	)
 }

@@ -74,6 +74,7 @@ func (s *storm) startAll(buses ...string) {
 		s.start(name)
 	}
 	s.connect()
+	s.js = s.jetStream()
 	for _, service := range serviceNames() {
 		names := []string{service}
 		if slices.Contains(replicated(), service) {
@@ -159,17 +160,27 @@ func (s *storm) restartEnded() {
 	}
 }
 
-// submitter publishes jobs until ctx ends, and then those that the bus did not acknowledge.
+// submitter publishes jobs until ctx ends, and for a minute more those that the bus has not acknowledged.
 func (s *storm) submitter(ctx context.Context, random *rand.Rand, interval time.Duration) {
 	var waiting []event.Fact
-	for n := 0; s.ctx.Err() == nil && (ctx.Err() == nil || len(waiting) > 0); n++ {
+	unstored := map[string]bool{}
+	var end time.Time
+	for n := 0; s.ctx.Err() == nil && (ctx.Err() == nil || len(waiting) > 0 && time.Since(end) < time.Minute); n++ {
 		if ctx.Err() == nil {
+			end = time.Now()
 			waiting = append(waiting, s.fact(n))
+			unstored[waiting[len(waiting)-1].Subject.ID] = true
 			if late := s.kind(n - 3); late.name == "cancelled" { // it runs by now, or waits
 				waiting = append(waiting, event.OnceFact(late.id(n-3), event.FactCancelRequested, "cancel/0", event.CancelRequested{By: "chaos"}))
 			}
 		}
-		waiting = slices.DeleteFunc(waiting, s.stored)
+		waiting = slices.DeleteFunc(waiting, func(f event.Fact) bool {
+			if f.Subject.Fact == event.FactCancelRequested && unstored[f.Subject.ID] || !s.stored(f) {
+				return false
+			}
+			delete(unstored, f.Subject.ID)
+			return true
+		})
 		s.pause(interval/2 + time.Duration(random.Int64N(int64(interval))))
 	}
 }

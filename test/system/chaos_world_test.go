@@ -5,9 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -76,7 +73,7 @@ func records[T any](ctx context.Context, c *cluster, bucket contract.Bucket[T]) 
 
 // consumers looks at the durable consumers of all streams, and at the first and last message of that of jobs.
 func (s *storm) consumers(ctx context.Context, w *chaos.World) {
-	js := s.jetstream()
+	js := s.js
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
 		if info.Config.Name == event.StreamJobs {
@@ -97,20 +94,4 @@ func (s *storm) consumers(ctx context.Context, w *chaos.World) {
 	if err := streams.Err(); err != nil {
 		w.Unready["streams"] = err.Error()
 	}
-}
-
-// jetstream opens a connection that the product does not have: it sees and spoils what libs/bus hides.
-func (s *storm) jetstream() jetstream.JetStream {
-	if s.js != nil {
-		return s.js
-	}
-	nc, err := nats.Connect(s.url(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(nc.Close)
-	if s.js, err = jetstream.New(nc); err != nil {
-		s.t.Fatal(err)
-	}
-	return s.js
 }

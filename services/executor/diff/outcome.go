@@ -361,3 +361,17 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	}
 	return v
 }
+
+// reportPatience bounds how long the meaning of an exit waits for the agent of its node.
+const reportPatience = 15 * time.Second
+
+// ReportsAreDue says whether more may have been reported than has arrived: while the bus was away the agent held the
+// reports, and the exit overtook them. The answer is no once the agent was seen after the exit with none left.
+func ReportsAreDue(a train.Attempt, r train.AttemptReport, job train.Job, agent train.Node, now time.Time) bool {
+	since := now.Sub(a.ExitedAt)
+	complete := r.Ended != "" || max(r.EpochsDone, job.EpochsDone) >= job.Spec.MaxEpochs
+	if complete || agent.SeenAt.IsZero() || since < 0 || since >= reportPatience {
+		return false
+	}
+	return agent.ReportsWaiting > 0 || !agent.SeenAt.After(a.ExitedAt)
+}

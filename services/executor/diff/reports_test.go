@@ -1,0 +1,44 @@
+package diff_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+)
+
+func TestAnExitWaitsForReportsThatItOvertook(t *testing.T) {
+	exit := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return exit.Add(time.Duration(seconds * float64(time.Second))) }
+	seen := func(seconds float64, waiting int) train.Node {
+		return train.Node{SeenAt: at(seconds), ReportsWaiting: waiting}
+	}
+	tests := []struct {
+		name   string
+		report train.AttemptReport
+		asked  int
+		agent  train.Node
+		now    float64
+		want   bool
+	}{
+		{"the agent was not seen since", train.AttemptReport{EpochsDone: 4}, 6, seen(-1, 0), 1, true},
+		{"nothing has arrived at all", train.AttemptReport{}, 6, seen(-1, 0), 1, true},
+		{"the agent holds reports", train.AttemptReport{EpochsDone: 4}, 6, seen(1, 2), 1, true},
+		{"the agent holds none", train.AttemptReport{EpochsDone: 4}, 6, seen(1, 0), 1, false},
+		{"all epochs have arrived", train.AttemptReport{EpochsDone: 6}, 6, seen(-1, 3), 1, false},
+		{"its end has arrived", train.AttemptReport{EpochsDone: 4, Ended: "stopped"}, 6, seen(-1, 0), 1, false},
+		{"no epochs are asked for", train.AttemptReport{}, 0, seen(-1, 0), 1, false},
+		{"the agent stays away", train.AttemptReport{EpochsDone: 4}, 6, seen(-1, 0), 15, false},
+		{"there is no agent", train.AttemptReport{EpochsDone: 4}, 6, train.Node{}, 1, false},
+		{"the clock was set back", train.AttemptReport{EpochsDone: 4}, 6, seen(-1, 0), -3600, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			job := train.Job{Spec: train.Spec{MaxEpochs: tt.asked}}
+			if got := diff.ReportsAreDue(train.Attempt{ExitedAt: exit}, tt.report, job, tt.agent, at(tt.now)); got != tt.want {
+				t.Errorf("%t, want %t", got, tt.want)
+			}
+		})
+	}
+}
