@@ -22,6 +22,7 @@ type settings struct {
 	job            train.JobID
 	attempt        int
 	api, uuid      string
+	unreported     string // a folder for what the agent has not taken
 	snapshots      string
 	heartbeatSteps int
 	// devices are those of this process on its node.
@@ -51,7 +52,7 @@ func (e *environment) count(name string, otherwise int) int {
 
 func read(args []string, getenv func(string) string, stderr io.Writer) (settings, error) {
 	env := &environment{get: getenv}
-	s := settings{job: train.JobID(getenv("SWITCHYARD_JOB")), attempt: env.count("SWITCHYARD_ATTEMPT", 1), api: getenv("SWITCHYARD_JOB_API"), uuid: getenv("JOB_UUID")}
+	s := settings{job: train.JobID(getenv("SWITCHYARD_JOB")), attempt: env.count("SWITCHYARD_ATTEMPT", 1), api: getenv("SWITCHYARD_JOB_API"), uuid: getenv("JOB_UUID"), unreported: getenv("SWITCHYARD_UNREPORTED")}
 	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&s.traces, "traces", "", "folder with the folders traces and derived of Pollux's measurements")

@@ -61,7 +61,7 @@ func Run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	}
 	t := &trainer{settings: s, api: &jobapi.Client{}}
 	if s.place.Rank == 0 {
-		t.api = jobapi.New(s.api, s.uuid, stderr)
+		t.api = jobapi.New(s.api, s.uuid, s.unreported, stderr)
 	}
 	outcome, err := t.run(ctx)
 	if err != nil {
