@@ -24,8 +24,8 @@ func programs(t *testing.T) (folder string) {
 	for name, in := range map[string][2]string{
 		"switchyard-server":     {"../../..", "./cmd/switchyard-server"},
 		"switchyard-supervisor": {"../../..", "./cmd/switchyard-supervisor"},
-		"switchyard-nodeagent": {"../../..", "./services/nodeagent/cmd/nodeagent"},
-		"switchyard-replay":    {"../..", "./cmd/switchyard-replay"},
+		"switchyard-nodeagent":  {"../../..", "./services/nodeagent/cmd/nodeagent"},
+		"switchyard-replay":     {"../..", "./cmd/switchyard-replay"},
 	} {
 		build := exec.CommandContext(t.Context(), "go", "build", "-C", in[0], "-ldflags", "-s -w", "-o", filepath.Join(folder, name), in[1])
 		if out, err := build.CombinedOutput(); err != nil {
