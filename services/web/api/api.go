@@ -234,13 +234,17 @@ func queryParameters() []Parameter {
 // pageParameters choose a page of a list.
 func pageParameters(what string) []Parameter {
 	return []Parameter{
-		number("limit", fmt.Sprintf("The largest number of %s in the answer; without it %d.", what, MaxLimit), func(q *view.Query) *int { return &q.Limit }),
+		number("limit", fmt.Sprintf("The largest number of %s in the answer; without it %d, and never more than %d.", what, DefaultLimit, MaxLimit), func(q *view.Query) *int { return &q.Limit }),
 		text("after", "The next of the answer before.", func(q *view.Query) *string { return &q.After }),
 	}
 }
 
-// MaxLimit is the largest number of jobs in one answer.
-const MaxLimit = 1000
+// DefaultLimit is the largest number of items in an answer if the request names none, MaxLimit if it does. Each page
+// costs a pass over all jobs, so a client that wants all asks for large ones.
+const (
+	DefaultLimit = 1000
+	MaxLimit     = 10_000
+)
 
 func text(name, doc string, field func(*view.Query) *string) Parameter {
 	return Parameter{
@@ -320,9 +324,10 @@ func (r Route) Decode(values url.Values) (view.Query, error) {
 			return q, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if q.Limit == 0 || q.Limit > MaxLimit {
-		q.Limit = MaxLimit
+	if q.Limit == 0 {
+		q.Limit = DefaultLimit
 	}
+	q.Limit = min(q.Limit, MaxLimit)
 	return q, nil
 }
 
