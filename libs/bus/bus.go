@@ -63,6 +63,9 @@ type Bus struct {
 	watchers map[chan struct{}]struct{}
 	// committers are those of the streams that were written to.
 	committers map[string]*committer
+	// guard watches over the streams, if the connection is a service's; stopGuard ends it.
+	guard     *Guard
+	stopGuard func()
 	// unanswered is the time of the first write without an answer since the last answered write; zero while writes are
 	// answered.
 	unanswered time.Time
@@ -123,17 +126,30 @@ func (b *Bus) waitConnected(ctx context.Context) error {
 }
 
 // Close drains and closes the connection.
-func (b *Bus) Close() { b.nc.Close() }
+func (b *Bus) Close() {
+	b.mu.Lock()
+	stop := b.stopGuard
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	b.nc.Close()
+}
 
 // stuckAfter is how long writes may go unanswered before the bus counts as stuck.
 const stuckAfter = 10 * time.Second
 
-// Ready returns nil if the server is connected and stores what it receives.
+// Ready returns nil if the server is connected, stores what it receives, and has what a service must know to act.
 func (b *Bus) Ready() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.nc.IsConnected() {
 		return b.away()
+	}
+	if b.guard != nil {
+		if err := b.guard.usable(); err != nil {
+			return err
+		}
 	}
 	if !b.unanswered.IsZero() && b.trouble.words != "" {
 		return fmt.Errorf("%w: %s", ErrAway, b.trouble.words) // a restart would not help
@@ -142,6 +158,13 @@ func (b *Bus) Ready() error {
 		return fmt.Errorf("%w since %s", ErrStuck, b.unanswered.Format(time.TimeOnly))
 	}
 	return nil
+}
+
+// watched returns the guard, or nil.
+func (b *Bus) watched() *Guard {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.guard
 }
 
 // wrote records the end of a write that began at a time. Even a refusal counts as an answer.

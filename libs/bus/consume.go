@@ -110,6 +110,11 @@ func (b *Bus) consume(ctx context.Context, c Consumer) error {
 	reading.Go(func(ctx context.Context) error {
 		defer messages.Stop()
 		for first := range arrived {
+			if g := b.watched(); g != nil {
+				if err := g.handles(); err != nil {
+					return err
+				}
+			}
 			if err := b.deliverAll(ctx, c, collect(first, arrived)); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -69,6 +70,9 @@ func (b *Bus) Mark(ctx context.Context, stream, key, value string) error {
 	if config.Metadata == nil {
 		config.Metadata = map[string]string{}
 	}
+	if config.Metadata[key] == value {
+		return nil
+	}
 	if config.Metadata[key] = value; value == "" {
 		delete(config.Metadata, key)
 	}
@@ -113,4 +117,11 @@ func (b *Bus) EnsureBucket(ctx context.Context, bucket string) error {
 		}
 	}
 	return fmt.Errorf("ensure bucket %s: %w", bucket, jetstream.ErrBucketNotFound)
+}
+
+// folded reports whether a stream is that of a bucket that is folded from a stream.
+func folded(stream string) bool {
+	return slices.ContainsFunc(contract.Buckets(), func(k contract.BucketInfo) bool {
+		return bucketPrefix+k.Name == stream && k.Made == contract.Folded
+	})
 }

@@ -3,8 +3,10 @@
 package busserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
@@ -26,6 +28,8 @@ type Options struct {
 	Dir string
 	// Cluster, if not nil, makes it one of several servers that keep replicas of the same streams.
 	Cluster *Cluster
+	// Log gets the server's warnings and errors, and its notices at the level debug; nil: nobody does.
+	Log *slog.Logger
 }
 
 // Cluster is the place of a server among others.
@@ -75,7 +79,7 @@ func Start(o Options) (*Server, error) {
 		port = server.RANDOM_PORT
 	}
 	options := &server.Options{
-		ServerName: "switchyard", Host: o.Host, Port: port, NoSigs: true, NoLog: true,
+		ServerName: "switchyard", Host: o.Host, Port: port, NoSigs: true,
 		JetStream: true, StoreDir: o.Dir,
 		// The limits of streams and buckets are ceilings, not reservations: by default the server would refuse them if
 		// less than their sum is free. Readiness and `doctor` check the real free space of the disk.
@@ -90,6 +94,9 @@ func Start(o Options) (*Server, error) {
 	s, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("configure nats-server: %w", err)
+	}
+	if o.Log != nil {
+		s.SetLoggerV2(logger{o.Log}, false, false, false)
 	}
 	s.Start()
 	if !s.ReadyForConnections(15 * time.Second) {
@@ -121,3 +128,28 @@ func (s *Server) Port() int {
 	}
 	return 0
 }
+
+// logger passes on what the server logs. Most of its notices describe each start and stop.
+type logger struct{ log *slog.Logger }
+
+func (l logger) write(level slog.Level, format string, v []any) {
+	l.log.Log(context.Background(), level, "nats-server", "message", fmt.Sprintf(format, v...))
+}
+
+// Noticef implements server.Logger.
+func (l logger) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+
+// Warnf implements server.Logger.
+func (l logger) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
+
+// Errorf implements server.Logger.
+func (l logger) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
+
+// Fatalf implements server.Logger. The server then ends by itself.
+func (l logger) Fatalf(format string, v ...any) { l.write(slog.LevelError, format, v) }
+
+// Debugf implements server.Logger.
+func (l logger) Debugf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+
+// Tracef implements server.Logger.
+func (l logger) Tracef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // Process holds what a service shares with its process: settings, log and metrics.
@@ -33,17 +36,48 @@ type Process struct {
 }
 
 // Connect opens the service's own connection, makes sure that the streams and buckets exist, and ties readiness to it.
+// What is lost of them is noticed.
 func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
-	b, err := bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter})
+	b, err := p.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Ensure(ctx); err != nil {
+	if err := errors.Join(p.guard(ctx, b), b.Ensure(ctx)); err != nil {
 		b.Close()
 		return nil, err
 	}
 	p.Check("bus", b.Ready)
 	return b, nil
+}
+
+func (p Process) open(ctx context.Context) (*bus.Bus, error) {
+	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter})
+}
+
+// SeenFolder is the folder of a data folder in which each service remembers what it saw of the bus.
+const SeenFolder = "seen"
+
+// guard watches over the streams and buckets.
+func (p Process) guard(ctx context.Context, b *bus.Bus) error {
+	path := filepath.Join(p.Common.DataDir, SeenFolder, p.service+".json")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the folder of what was seen of the bus: %w", err)
+	}
+	past, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read what was seen of the bus: %w", err)
+	}
+	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(path, data) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	p.Check("data", g.Err)
+	lost := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "switchyard_bus_losses", Help: "Streams and buckets that have lost data and are not repaired."},
+		func() float64 { return float64(len(g.Losses())) })
+	if err := p.Metrics.Register(lost); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
 }
 
 // Check adds a condition of readiness: nil when it holds.

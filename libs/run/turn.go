@@ -24,11 +24,15 @@ func work(ctx context.Context, s Service, p Process) error {
 		return err
 	}
 	defer unlock()
-	b, err := p.Connect(ctx)
+	b, err := p.open(ctx)
 	if err != nil {
 		return dropAtStop(ctx, err)
 	}
 	defer b.Close()
+	if err := b.Ensure(ctx); err != nil {
+		return dropAtStop(ctx, err)
+	}
+	p.Check("bus", b.Ready)
 	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_lease_term", Help: "The term in which this process holds the lease of its service; 0 while it stands by."})
 	if err := p.Metrics.Register(leading); err != nil {
 		return fmt.Errorf("register metrics: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission/fit"
 	"github.com/switchyard-dl/switchyard/services/admission/register"
 )
 
@@ -225,4 +227,16 @@ func (d *handler) compare(ctx context.Context) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// Compare returns in words how the register on a bus differs from the fold of its stream.
+func Compare(ctx context.Context, b *bus.Bus) ([]string, error) {
+	var jobs *bus.KV[train.Job]
+	d := newHandler(b, nil, fit.Identity{}, nil, slog.New(slog.DiscardHandler), nil)
+	err := errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments))
+	if err != nil {
+		return nil, err
+	}
+	d.jobs = jobs
+	return d.compare(ctx)
 }

@@ -75,7 +75,10 @@ func (l *loop) run(ctx context.Context, started func()) error {
 			continue
 		}
 		began := time.Now()
-		err := l.round(ctx)
+		err := l.blind()
+		if err == nil {
+			err = l.round(ctx)
+		}
 		decided = time.Now()
 		ticker.Reset(max(l.interval, min(time.Duration(float64(decided.Sub(began))/quietShare), quietLongest)))
 		if err != nil {
@@ -95,6 +98,14 @@ func (l *loop) run(ctx context.Context, started func()) error {
 func (l *loop) listen(ctx context.Context) error {
 	for now := range tick.Every(ctx, listenEvery) {
 		l.cache.listen(now, l.bus.Ready() == nil)
+	}
+	return nil
+}
+
+// blind returns why no decision can be made now: it would take for gone what the bus has only lost.
+func (l *loop) blind() error {
+	if err := l.bus.Ready(); errors.Is(err, bus.ErrDamaged) || errors.Is(err, bus.ErrPartial) {
+		return err
 	}
 	return nil
 }

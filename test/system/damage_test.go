@@ -1,12 +1,15 @@
 package system
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -70,7 +73,7 @@ func TestALostRegisterLosesNoJob(t *testing.T) {
 	c.same("live", before)
 
 	c.kill("up", syscall.SIGKILL)
-	c.remove(contract.Jobs)
+	c.remove(string(contract.Jobs))
 	c.start("up")
 	c.await("the register is back after a restart, and follows", back(24))
 	c.same("at rest", before)
@@ -82,13 +85,129 @@ func TestALostRegisterLosesNoJob(t *testing.T) {
 }
 
 // remove deletes the files of a bucket.
-func (c *cluster) remove(bucket contract.Bucket[train.Job]) {
+func (c *cluster) remove(bucket string) {
 	c.t.Helper()
-	found, err := filepath.Glob(filepath.Join(c.dir, "bus", "jetstream", "*", "streams", "KV_"+string(bucket)))
+	found, err := filepath.Glob(filepath.Join(c.dir, "bus", "jetstream", "*", "streams", "KV_"+bucket))
 	if err != nil || len(found) != 1 {
 		c.t.Fatalf("the files of bucket %s: %v, %v", bucket, found, err)
 	}
 	if err := os.RemoveAll(found[0]); err != nil {
 		c.t.Fatal(err)
+	}
+}
+
+// A backup is taken while jobs train. Restored into another data folder, it has every job, and goes on: what had ended
+// is as it was, what waited or ran is trained to its end.
+func TestABackupRunsOnInAnotherFolder(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	c.submit("ended", 2, 1)
+	c.await("the first job has ended", func(jobs map[train.JobID]train.Job) bool { return jobs["ended"].State == train.StateSucceeded })
+	c.submit("runs", 500, 2)
+	c.trained("runs", 1)
+	c.submit("waits", 3, 1)
+	c.await("the last job waits", func(jobs map[train.JobID]train.Job) bool {
+		return jobs["waits"].State == train.StateQueued || jobs["waits"].Attempt > 0
+	})
+	file := filepath.Join(c.dir, "backup.tar")
+	if code, out := c.command("backup", file, "--nats", c.url()); code != 0 {
+		t.Fatalf("backup: exit %d: %s", code, out)
+	}
+	before, err := c.register()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kill("up", syscall.SIGKILL)
+	c.killRest()
+	if code, out := c.command("restore", file, "--data-dir", c.dir); code == 0 || !strings.Contains(out, "overwrites nothing") {
+		t.Errorf("restore over a bus: exit %d: %s", code, out)
+	}
+
+	other := newCluster(t)
+	if code, out := other.command("restore", file, "--data-dir", other.dir); code != 0 {
+		t.Fatalf("restore: exit %d: %s", code, out)
+	}
+	other.start("up")
+	other.connect()
+	now := other.await("the register is whole", func(jobs map[train.JobID]train.Job) bool { return len(jobs) == 3 })
+	if diff := cmp.Diff(before["ended"], now["ended"]); diff != "" {
+		t.Errorf("the ended job (-before +restored): %s", diff)
+	}
+	other.await("the waiting job ends", func(jobs map[train.JobID]train.Job) bool { return jobs["waits"].State == train.StateSucceeded })
+	other.await("the job that ran goes on", func(jobs map[train.JobID]train.Job) bool {
+		return jobs["runs"].Attempt > before["runs"].Attempt && jobs["runs"].State == train.StateRunning
+	})
+	if code, out := other.command("repair", "--check", "--nats", other.url(), "--data-dir", other.dir); code != 0 {
+		t.Errorf("repair --check: exit %d: %s", code, out)
+	}
+}
+
+// The disk loses the newest facts, and a bucket of what was learned. The services say so and wait; a repair and the
+// newest snapshot bring everything back that is there.
+func TestDamageIsToldAndRepaired(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	epochs := map[string]int{"long": 60}
+	c.submit("long", epochs["long"], 1)
+	before := map[string]int{"long": c.trained("long", 2)}
+	c.eventually("a snapshot of the buckets", func() error {
+		found, err := filepath.Glob(filepath.Join(c.dir, "bus-snapshots", "*.tar"))
+		if err == nil && len(found) == 0 {
+			err = errors.New("none yet")
+		}
+		return err
+	})
+	c.kill("up", syscall.SIGKILL)
+	c.cut("JOBS", 2000)
+	c.remove("models")
+	c.start("up")
+	said := ""
+	c.eventually("the damage is told", func() error {
+		_, said = c.command("repair", "--check", "--nats", c.url(), "--data-dir", c.dir)
+		if !strings.Contains(said, "JOBS had ended before") {
+			return errors.New(said)
+		}
+		return nil
+	})
+	c.same("damaged", before)
+	if code, out := c.command("repair", "--nats", c.url(), "--data-dir", c.dir); code != 0 {
+		t.Errorf("repair: exit %d: %s", code, out)
+	}
+	jobs := c.await("the job goes on and ends", allEnded(1))
+	if j := jobs["long"]; j.State != train.StateSucceeded || j.EpochsDone != epochs["long"] || j.Restarts > 0 {
+		t.Errorf("%s after %d epochs and %d restarts: %s", j.State, j.EpochsDone, j.Restarts, j.Message)
+	}
+	log, err := os.ReadFile(filepath.Join(c.dir, "up.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"the bus has lost data", "a bucket was lost, and was restored from a snapshot", "nats-server"} {
+		if !strings.Contains(string(log), want) {
+			t.Errorf("the log lacks %q", want)
+		}
+	}
+}
+
+// cut removes the end of what a stream has on the disk, and its index.
+func (c *cluster) cut(stream string, bytes int64) {
+	c.t.Helper()
+	found, err := filepath.Glob(filepath.Join(c.dir, "bus", "jetstream", "*", "streams", stream, "msgs", "*"))
+	if err != nil || len(found) == 0 {
+		c.t.Fatalf("the files of %s: %v, %v", stream, found, err)
+	}
+	for _, path := range found {
+		info, err := os.Stat(path)
+		if err == nil && strings.HasSuffix(path, ".blk") {
+			err = os.Truncate(path, info.Size()-bytes)
+		} else if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }

@@ -140,10 +140,10 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		return err
 	}
 	defer unlock()
-	web := make(chan net.Addr, 1)
+	log, web := common.NewLogger(a.Stderr), make(chan net.Addr, 1)
 	all = append(slices.Clone(all), announcer{web})
 	if embedded {
-		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus")})
+		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus"), Log: log})
 		if err != nil {
 			return err
 		}
@@ -152,6 +152,12 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		all = append(all, watchedBus{s}) // it stops last
 	}
 	furnish(ctx, common)
+	beside, stop := context.WithCancel(ctx)
+	var snapshots conc.WaitGroup
+	defer func() { stop(); snapshots.Wait() }()
+	if embedded {
+		snapshots.Go(func() { keepLogged(beside, common.NATS, common.DataDir, log) })
+	}
 	return run.Together(ctx, common, a.Stderr, func(at net.Addr) { web <- at }, all...)
 }
 
@@ -163,7 +169,19 @@ func furnish(ctx context.Context, common run.Common) {
 	ctx, cancel := context.WithTimeout(ctx, furnishTime)
 	defer cancel()
 	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"}); err == nil {
-		_ = b.Ensure(ctx) // who cannot work without says why
+		if b.Ensure(ctx) == nil { // who cannot work without says why
+			_ = b.CheckJobs(ctx)
+		}
+		b.Close()
+	}
+}
+
+// checkJobs notices before services work whether the newest facts of jobs are there.
+func checkJobs(ctx context.Context, url string) {
+	ctx, cancel := context.WithTimeout(ctx, furnishTime)
+	defer cancel()
+	if b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "bus"}); err == nil {
+		_ = b.CheckJobs(ctx) // who cannot work says why
 		b.Close()
 	}
 }
@@ -199,19 +217,21 @@ func (a *app) busCommand() *cobra.Command {
 				return err
 			}
 			defer unlock()
-			s, err := busserver.Start(busserver.Options{Port: all.Port, Dir: filepath.Join(all.DataDir, "bus")})
+			log := all.NewLogger(a.Stderr)
+			s, err := busserver.Start(busserver.Options{Port: all.Port, Dir: filepath.Join(all.DataDir, "bus"), Log: log})
 			if err != nil {
 				return err
 			}
 			defer s.Stop()
+			checkJobs(cmd.Context(), s.URL())
 			fmt.Fprintf(a.Stdout, "%s\n", s.URL())
-			log := all.NewLogger(a.Stderr)
 			connect := func(ctx context.Context) (*bus.Bus, error) {
 				return bus.Connect(ctx, bus.Config{URL: s.URL(), Name: "bus", Log: log})
 			}
 			var keeping conc.WaitGroup
 			defer keeping.Wait()
 			keeping.Go(func() { disk.KeepReserve(cmd.Context(), all.DataDir, log) })
+			keeping.Go(func() { keepLogged(cmd.Context(), s.URL(), all.DataDir, log) })
 			return watchedBus{s}.serve(cmd.Context(), log, connect, func() {})
 		},
 	}

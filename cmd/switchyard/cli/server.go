@@ -15,6 +15,9 @@ func serverCommands() []*cobra.Command {
 	return []*cobra.Command{
 		sibling.Command("Run the eight services on this machine, around an embedded bus", "up"),
 		sibling.Command("Run only the embedded bus, for services in processes of their own", "bus"),
+		sibling.Command("Write all that the bus holds into a file, while it works", "backup"),
+		sibling.Command("Make the bus of a data folder from a backup", "restore"),
+		sibling.Command("Say what the bus has lost, and mend what can be mended", "repair"),
 		influx, reference,
 	}
 }

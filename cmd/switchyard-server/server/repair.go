@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/services/admission"
+)
+
+func (a *app) repairCommand() *cobra.Command {
+	r := &repair{app: a}
+	cmd := &cobra.Command{
+		Use:   "repair",
+		Short: "Say what the bus has lost, and mend what can be mended",
+		Long: `Reads every stream and bucket, whose checksums the server checks on the way, compares the register with the facts that it follows from, and reads what the services of this
+machine have noticed. It says what is wrong and what it does about it, and does it unless --check is given:
+
+a missing stream or bucket   is made again; what it held comes back as docs/records.md says
+the register                 is folded again from JOBS by admission
+a stream that ends too early goes on after the newest sequence that was seen, so that no fact is taken for an old one
+any other loss               is noted: services that waited because of it work again
+
+With --from FILE the keys that buckets lack are put back from a backup or a snapshot (in bus-snapshots of the data folder). Exit code 1: something is wrong.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				r.bus = b
+				return r.run(ctx)
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&r.check, "check", false, "only say what is wrong")
+	fs.StringVar(&r.from, "from", "", "put the missing keys of buckets back from this `FILE`")
+	fs.StringVar(&r.dir, "data-dir", installation.DataDir(), "data folder with what the services have noticed")
+	return cmd
+}
+
+// repair is one run of the command.
+type repair struct {
+	*app
+	bus       *bus.Bus
+	check     bool
+	from, dir string
+	found     int
+	copying   conc.WaitGroup
+}
+
+// say prints a finding and what is done about it, and does it.
+func (r *repair) say(ctx context.Context, finding, doing string, do func(context.Context) error) error {
+	r.found++
+	fmt.Fprintf(r.Stdout, "%s\n    %s\n", finding, doing)
+	if r.check {
+		return nil
+	}
+	if err := do(ctx); err != nil {
+		return exit.Errorf(exit.Failed, "", "%s: %v", finding, err)
+	}
+	return nil
+}
+
+func (r *repair) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{r.missing, r.unreadable, r.losses, r.keys, r.register} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.found == 0:
+		fmt.Fprintln(r.Stdout, "nothing is wrong")
+		return nil
+	case r.check:
+		return exit.Errorf(exit.Failed, "`switchyard repair` without --check does what it says above", "%d findings", r.found)
+	}
+	return nil
+}
+
+// missing makes missing streams again.
+func (r *repair) missing(ctx context.Context) error {
+	names, err := r.bus.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range bus.Watched() {
+		if !slices.Contains(names, name) {
+			if err := r.say(ctx, name+" is missing", "it is made again", r.bus.Ensure); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unreadable reads all streams, whose checksums the server checks.
+func (r *repair) unreadable(ctx context.Context) error {
+	names, err := r.bus.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, err := r.bus.Snapshot(ctx, name, io.Discard); err != nil {
+			doing := "nothing mends it: stop the services, and restore a backup into an empty folder (`switchyard restore`)"
+			if err := r.say(ctx, fmt.Sprintf("%s cannot be read: %v", name, err), doing, func(context.Context) error { return nil }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// losses handles what services have noticed.
+func (r *repair) losses(ctx context.Context) error {
+	files, err := filepath.Glob(filepath.Join(r.dir, run.SeenFolder, "*.json"))
+	if err != nil {
+		return err
+	}
+	losses, newest := map[string]bus.Loss{}, map[string]uint64{}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		found, last, err := bus.Remembered(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		for _, l := range found {
+			if !losses[l.Stream].Gone {
+				losses[l.Stream] = l
+			}
+		}
+		for name, sequence := range last {
+			newest[name] = max(newest[name], sequence)
+		}
+	}
+	at := time.Now()
+	for _, name := range bus.Watched() {
+		l, lost := losses[name]
+		if !lost {
+			continue
+		}
+		doing, do := "it is noted", func(context.Context) error { return nil }
+		if ends, err := r.bus.LastSequence(ctx, name); err == nil && l.Gone && ends < newest[name] {
+			doing = fmt.Sprintf("the stream goes on after %d", newest[name])
+			do = func(ctx context.Context) error { return r.raise(ctx, name, newest[name]) }
+		}
+		err := r.say(ctx, l.String(), doing, func(ctx context.Context) error {
+			return errors.Join(do(ctx), r.bus.Repaired(ctx, name, at))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// raise makes a stream go on after a sequence. Its snapshot stays in the data folder until the stream is there again.
+func (r *repair) raise(ctx context.Context, stream string, last uint64) error {
+	path := filepath.Join(r.dir, "repair-"+stream+".s2")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it was synced
+	from, to := io.Pipe()
+	var s bus.Snapshot
+	failed := make(chan error, 1)
+	copying, stop := context.WithCancel(ctx)
+	defer stop()
+	r.copying.Go(func() {
+		var err error
+		s, err = r.bus.Snapshot(copying, stream, to)
+		failed <- errors.Join(err, to.CloseWithError(err))
+	})
+	err = backup.RaiseLast(from, file, last)
+	_ = from.CloseWithError(err)
+	if err = errors.Join(err, <-failed, file.Sync()); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := r.bus.Delete(ctx, stream); err != nil {
+		return err
+	}
+	if err := r.bus.Restore(ctx, stream, s, nil, file); err != nil {
+		return fmt.Errorf("%w; its messages are in %s", err, path)
+	}
+	return os.Remove(path)
+}
+
+// keys puts back what buckets lack.
+func (r *repair) keys(ctx context.Context) error {
+	if r.from == "" {
+		return nil
+	}
+	for _, k := range contract.Buckets() {
+		if k.Made == contract.Observed {
+			continue
+		}
+		err := r.say(ctx, "bucket "+k.Name, "keys that it lacks are put back from "+r.from, func(ctx context.Context) error {
+			put, err := backup.PutBack(ctx, r.bus, r.from, k.Name)
+			fmt.Fprintf(r.Stdout, "    %d records\n", put)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.bus.FoldAgain(ctx, string(contract.Jobs))
+}
+
+// register compares the register with its stream.
+func (r *repair) register(ctx context.Context) error {
+	again := func(ctx context.Context) error { return r.bus.FoldAgain(ctx, string(contract.Jobs)) }
+	if err := r.bus.Whole(ctx, string(contract.Jobs)); err != nil {
+		return r.say(ctx, fmt.Sprintf("the register is not whole: %v", err), "admission folds it again from JOBS: is it running?", func(context.Context) error { return nil })
+	}
+	differences, err := admission.Compare(ctx, r.bus)
+	if err != nil {
+		return err
+	}
+	for i, text := range differences {
+		do := func(context.Context) error { return nil }
+		if i == 0 {
+			do = again
+		}
+		if err := r.say(ctx, "the register differs from JOBS: "+text, "what the record lacks is folded again; what it has beyond the facts stays", do); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+)
+
+// snapshooter runs beside the embedded bus: it takes snapshots of the buckets, and puts back what a lost bucket held.
+type snapshooter struct {
+	bus   *bus.Bus
+	guard *bus.Guard
+	dir   string
+	log   *slog.Logger
+	// done has the losses that were made good.
+	done map[string]time.Time
+}
+
+// keepEvery is how often the snapshooter looks for losses.
+const keepEvery = 2 * time.Second
+
+// keep works until ctx ends.
+func keep(ctx context.Context, url, dataDir string, log *slog.Logger) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "snapshots", Log: log})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	seen := filepath.Join(dataDir, run.SeenFolder, "bus.json")
+	dir := filepath.Join(dataDir, snapshotsFolder)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(seen), 0o700), os.MkdirAll(dir, 0o700)); err != nil {
+		return err
+	}
+	past, err := os.ReadFile(seen)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(seen, data) })
+	if err != nil {
+		return err
+	}
+	k := &snapshooter{b, g, dir, log, map[string]time.Time{}}
+	for now := range tick.Every(ctx, keepEvery) {
+		if err := k.round(ctx, now); err != nil && ctx.Err() == nil {
+			log.Warn("buckets are not kept", "error", err)
+		}
+	}
+	return nil
+}
+
+// round puts back what was lost, and takes a snapshot if it is time.
+func (k *snapshooter) round(ctx context.Context, now time.Time) error {
+	snapshots, err := k.snapshots()
+	if err != nil {
+		return err
+	}
+	for _, l := range k.guard.Losses() {
+		if bucket, is := strings.CutPrefix(l.Stream, "KV_"); is && !l.Gone && !k.done[l.Stream].Equal(l.At) {
+			if err := k.putBack(ctx, bucket, l, snapshots, now); err != nil {
+				return err
+			}
+		}
+	}
+	// What is damaged must not take the place of what is whole.
+	damaged := k.bus.Ready() != nil || len(k.guard.Losses()) > 0
+	if damaged || len(snapshots) > 0 && now.Sub(snapshots[len(snapshots)-1].at) < snapshotEvery {
+		return nil
+	}
+	if _, err := backup.Write(ctx, k.bus, filepath.Join(k.dir, now.UTC().Format(snapshotForm)), now, isBucket); err != nil {
+		return err
+	}
+	for _, old := range snapshots[:max(len(snapshots)+1-snapshotsKept, 0)] {
+		if err := os.Remove(old.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putBack restores a bucket that was made again from the newest snapshot before its loss.
+func (k *snapshooter) putBack(ctx context.Context, bucket string, l bus.Loss, snapshots []snapshot, now time.Time) error {
+	for _, s := range slices.Backward(snapshots) {
+		if s.at.After(l.At) {
+			continue
+		}
+		put, err := backup.PutBack(ctx, k.bus, s.path, bucket)
+		if err != nil {
+			k.log.Error("a snapshot cannot be used", "file", s.path, "error", err)
+			continue
+		}
+		k.log.Error("a bucket was lost, and was restored from a snapshot", "bucket", bucket, "snapshot", s.path, "records", put)
+		k.done[l.Stream] = l.At
+		return k.bus.Repaired(ctx, l.Stream, now)
+	}
+	return nil // `repair` can only make its loss known
+}
+
+type snapshot struct {
+	path string
+	at   time.Time
+}
+
+// snapshots lists the snapshots, the oldest first.
+func (k *snapshooter) snapshots() ([]snapshot, error) {
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	var list []snapshot
+	for _, e := range entries {
+		if at, err := time.Parse(snapshotForm, e.Name()); err == nil {
+			list = append(list, snapshot{filepath.Join(k.dir, e.Name()), at})
+		}
+	}
+	slices.SortFunc(list, func(x, y snapshot) int { return x.at.Compare(y.at) })
+	return list, nil
+}
+
+// keepLogged is keep, whose end concerns no job.
+func keepLogged(ctx context.Context, url, dataDir string, log *slog.Logger) {
+	if err := keep(ctx, url, dataDir, log); err != nil && ctx.Err() == nil {
+		log.Error("no snapshots of the buckets are taken", "error", err)
+	}
+}

@@ -1,0 +1,300 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+)
+
+// guardEvery is the interval between two looks at the streams.
+const guardEvery = 3 * time.Second
+
+// markRepaired is the key in the metadata of a stream whose value changes with each repair.
+const markRepaired = "switchyard-repaired"
+
+// markEnds is the key in the metadata of a stream with the newest sequence that records speak of, if the stream was
+// found to end before it.
+const markEnds = "switchyard-ends"
+
+// CheckJobs compares the newest fact that the register speaks of with JOBS, before anyone adds to it. If it is missing,
+// JOBS is marked for all to see.
+func (b *Bus) CheckJobs(ctx context.Context) error {
+	jobs, err := OpenKV(ctx, b, contract.Jobs)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	last, err := b.LastSequence(ctx, event.StreamJobs)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // it is noticed by itself
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := jobs.Partly().List(ctx)
+	if err != nil {
+		return err
+	}
+	newest := uint64(0)
+	for _, e := range entries {
+		newest = max(newest, e.Value.LastSequence)
+	}
+	if newest <= last {
+		return nil
+	}
+	return b.Mark(ctx, event.StreamJobs, markEnds, strconv.FormatUint(newest, 10))
+}
+
+// ErrDamaged reports that streams or buckets are missing, or have lost what was seen in them.
+var ErrDamaged = errors.New("the bus has lost data")
+
+// Guard remembers what one service has seen of each stream and bucket, apart from the bus, and notices what is lost.
+type Guard struct {
+	bus *Bus
+	// save writes what is remembered to the disk.
+	save    func([]byte) error
+	log     *slog.Logger
+	working conc.WaitGroup
+
+	mu sync.Mutex
+	// remembered is what was seen, and the losses that nobody has repaired yet.
+	remembered remembered
+	// missing are the streams that are not there now, partial the buckets that are being made again.
+	missing, partial []string
+	saved            []byte
+	// unsaved is set while the disk takes nothing.
+	unsaved bool
+}
+
+// remembered is the content of a service's file.
+type remembered struct {
+	Streams map[string]Seen `json:"streams"`
+	Losses  map[string]Loss `json:"losses,omitempty"`
+}
+
+// Guard begins to watch over the streams and buckets, before Ensure makes what is missing. past is what an earlier
+// process saved, or empty. It ends with the connection.
+func (b *Bus) Guard(ctx context.Context, past []byte, save func([]byte) error) (*Guard, error) {
+	g := &Guard{bus: b, save: save, log: b.log, remembered: remembered{Streams: map[string]Seen{}, Losses: map[string]Loss{}}}
+	if len(past) > 0 {
+		if err := json.Unmarshal(past, &g.remembered); err != nil {
+			return nil, fmt.Errorf("read what was seen of the bus: %w", err)
+		}
+	}
+	if g.remembered.Losses == nil {
+		g.remembered.Losses = map[string]Loss{}
+	}
+	if err := retry(ctx, func() error { return g.look(ctx) }); err != nil {
+		return nil, fmt.Errorf("look at the bus: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.guard = g
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	b.stopGuard = func() { stop(); g.working.Wait() }
+	g.working.Go(func() { g.run(watch) })
+	return g, nil
+}
+
+func (g *Guard) run(ctx context.Context) {
+	for range tick.After(ctx, guardEvery) {
+		if err := g.look(ctx); err != nil {
+			continue // the bus is away
+		}
+		if g.lacks() {
+			if err := g.bus.Ensure(ctx); err == nil {
+				_ = g.look(ctx)
+			}
+		}
+	}
+}
+
+func (g *Guard) lacks() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.missing) > 0
+}
+
+// look compares the streams with what is remembered.
+func (g *Guard) look(ctx context.Context) error {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	there, partial := map[string]*Seen{}, []string(nil)
+	list := g.bus.js.ListStreams(ctx)
+	for info := range list.Info() {
+		s := Seen{
+			Created: info.Created, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Last: info.State.LastSeq, Messages: info.State.Msgs, Deleted: info.State.NumDeleted,
+			Repaired: info.Config.Metadata[markRepaired],
+		}
+		s.Ends, _ = strconv.ParseUint(info.Config.Metadata[markEnds], 10, 64)
+		if info.State.Lost != nil {
+			s.Lost = len(info.State.Lost.Msgs)
+		}
+		there[info.Config.Name] = &s
+		if info.Config.Metadata[markPartial] != "" {
+			partial = append(partial, info.Config.Name)
+		}
+	}
+	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.partial = partial
+	return g.compare(there, time.Now())
+}
+
+// compare notes losses, and remembers what is there.
+func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
+	kinds, gone := kinds(), []string(nil)
+	for name, kind := range kinds {
+		now, before := there[name], g.remembered.Streams[name]
+		_, known := g.remembered.Streams[name]
+		if now == nil && !known {
+			continue // it was never made
+		}
+		if now == nil {
+			gone = append(gone, name)
+		}
+		if now != nil && (now.repairedSince(before) || kind.mends) {
+			delete(g.remembered.Losses, name)
+		}
+		loss, lost := lossOf(name, kind, before, now, at)
+		if known && lost {
+			g.note(loss)
+		}
+		switch {
+		case now == nil:
+		case known && lost && loss.Gone:
+			before.Last = max(before.Last, now.Ends)
+			g.remembered.Streams[name] = before
+		default:
+			g.remembered.Streams[name] = keep(kind, *now)
+		}
+	}
+	slices.Sort(gone)
+	g.missing = gone
+	return g.write()
+}
+
+// note logs a loss once, and keeps it until it is repaired.
+func (g *Guard) note(l Loss) {
+	if g.remembered.Losses[l.Stream].Cause == l.Cause {
+		return
+	}
+	g.remembered.Losses[l.Stream] = l
+	g.log.Error("the bus has lost data", "stream", l.Stream, "cause", l.Cause, "do", advice)
+}
+
+// advice is what to do about a loss.
+const advice = "run `switchyard repair`: it says what comes back and what does not"
+
+// keep returns what is worth remembering: what changes all the time and comes back by itself is not.
+func keep(kind kindOf, s Seen) Seen {
+	if kind.mends {
+		return Seen{Created: s.Created, Repaired: s.Repaired}
+	}
+	return s
+}
+
+// write saves what is remembered if it has changed.
+func (g *Guard) write() error {
+	data, err := json.Marshal(g.remembered)
+	if err != nil || reflect.DeepEqual(data, g.saved) {
+		return err
+	}
+	if err := g.save(append(data, '\n')); err != nil {
+		if !g.unsaved {
+			g.log.Warn("what was seen of the bus is not saved", "error", err)
+		}
+		g.unsaved = true
+		return nil
+	}
+	g.saved, g.unsaved = data, false
+	return nil
+}
+
+// Losses returns what is lost and not repaired.
+func (g *Guard) Losses() []Loss {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.SortedFunc(maps.Values(g.remembered.Losses), func(x, y Loss) int { return x.At.Compare(y.At) })
+}
+
+// Err returns the losses as an error that wraps ErrDamaged.
+func (g *Guard) Err() error {
+	var errs []error
+	for _, l := range g.Losses() {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrDamaged, l))
+	}
+	return errors.Join(errs...)
+}
+
+// usable returns an error while a service cannot know what it must know to act: a stream or bucket is missing, has lost
+// its newest messages, or is being made again.
+func (g *Guard) usable() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case len(g.missing) > 0 && len(g.remembered.Streams) > 0:
+		return fmt.Errorf("%w: %v missing", ErrDamaged, g.missing)
+	case len(g.partial) > 0:
+		return fmt.Errorf("%v %w", g.partial, ErrPartial)
+	}
+	return g.regressed()
+}
+
+// regressed returns an error while a stream ends before what was seen in it: new messages would be taken for old ones.
+func (g *Guard) regressed() error {
+	for _, l := range g.remembered.Losses {
+		if l.Gone {
+			return fmt.Errorf("%w: %s", ErrDamaged, l)
+		}
+	}
+	return nil
+}
+
+// handles returns an error while messages must not be handled.
+func (g *Guard) handles() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.regressed()
+}
+
+// Repaired says that what a stream has lost is known: what is there now counts from now on.
+func (b *Bus) Repaired(ctx context.Context, stream string, at time.Time) error {
+	if err := b.Mark(ctx, stream, markEnds, ""); err != nil {
+		return err
+	}
+	return b.Mark(ctx, stream, markRepaired, at.UTC().Format(time.RFC3339Nano))
+}
+
+// Remembered reads what a guard saved: the losses, and the newest sequence that was seen of each stream.
+func Remembered(saved []byte) (losses []Loss, last map[string]uint64, err error) {
+	var r remembered
+	if err := json.Unmarshal(saved, &r); err != nil {
+		return nil, nil, fmt.Errorf("read what was seen of the bus: %w", err)
+	}
+	last = map[string]uint64{}
+	for name, s := range r.Streams {
+		last[name] = s.Last
+	}
+	return slices.Collect(maps.Values(r.Losses)), last, nil
+}

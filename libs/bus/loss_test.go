@@ -1,0 +1,45 @@
+package bus
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWhatCountsAsALoss(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	made, facts, bucket := at.Add(-time.Hour), kindOf{maxAge: 24 * time.Hour}, kindOf{bucket: true}
+	before := Seen{Created: made, First: 3, FirstTime: made, Last: 10, Messages: 8, Deleted: 1}
+	with := func(change func(*Seen)) *Seen {
+		s := before
+		change(&s)
+		return &s
+	}
+	for name, c := range map[string]struct {
+		kind kindOf
+		now  *Seen
+		want string
+		gone bool
+	}{
+		"the same":               {facts, &before, "", false},
+		"more":                   {facts, with(func(s *Seen) { s.Last, s.Messages = 12, 10 }), "", false},
+		"missing":                {facts, nil, "is missing", true},
+		"made again":             {facts, with(func(s *Seen) { s.Created = at }), "was made again", false},
+		"made again by itself":   {kindOf{mends: true}, with(func(s *Seen) { s.Created = at }), "", false},
+		"shorter":                {facts, with(func(s *Seen) { s.Last = 9 }), "ends at 9, but had 10", true},
+		"a shorter bucket":       {bucket, with(func(s *Seen) { s.Last = 9 }), "ends at 9, but had 10", true},
+		"a gap":                  {facts, with(func(s *Seen) { s.Deleted = 3 }), "has a gap: 2 messages", false},
+		"deleted keys":           {bucket, with(func(s *Seen) { s.Deleted = 3 }), "", false},
+		"unreadable":             {facts, with(func(s *Seen) { s.Lost = 1 }), "cannot read", false},
+		"begins later":           {facts, with(func(s *Seen) { s.First = 5 }), "begins at 5, but began at 3", false},
+		"the oldest have ended":  {kindOf{maxAge: time.Minute}, with(func(s *Seen) { s.First = 5 }), "", false},
+		"records speak of more":  {facts, with(func(s *Seen) { s.Ends, s.Last = 20, 30 }), "had ended before 20", true},
+		"shorter, and repaired":  {facts, with(func(s *Seen) { s.Last, s.Repaired = 9, "now" }), "", false},
+		"made again, unrepaired": {facts, &Seen{Created: at}, "was made again", false},
+	} {
+		loss, lost := lossOf("S", c.kind, before, c.now, at)
+		if lost != (c.want != "") || !strings.Contains(loss.Cause, c.want) || loss.Gone != c.gone {
+			t.Errorf("%s: %+v, %v; want %q, gone %v", name, loss, lost, c.want, c.gone)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+// Package backup writes the streams and buckets of a running bus into a file, and makes a bus from such a file. The
+// file is a tar: backup.json, then for each stream NAME.json, its configuration and state, and NAME.s2, the server's
+// own snapshot of its messages and consumers; and last complete.json.
+package backup
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats-server/v2/server/archive"
+
+	"github.com/switchyard-dl/switchyard/libs/build"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+)
+
+// Head is the first entry.
+type Head struct {
+	Format  int       `json:"format"`
+	At      time.Time `json:"at"`
+	Version string    `json:"version"`
+}
+
+const (
+	format       = 1
+	headName     = "backup.json"
+	completeName = "complete.json"
+)
+
+// ErrFile reports that a file is no backup, or not a complete one.
+var ErrFile = errors.New("not a complete backup of Switchyard")
+
+// Write writes the chosen streams of a bus to path, which appears once it is complete and on the disk. It returns their
+// names.
+func Write(ctx context.Context, b *bus.Bus, path string, at time.Time, chosen func(stream string) bool) (written []string, err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, fmt.Errorf("make the backup: %w", err)
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	out := tar.NewWriter(file)
+	names, err := b.Streams(ctx)
+	if err == nil {
+		err = add(out, headName, Head{format, at.UTC(), build.This().Version})
+	}
+	for _, name := range names {
+		if err == nil && chosen(name) {
+			err = writeStream(ctx, b, out, filepath.Dir(path), name)
+			written = append(written, name)
+		}
+	}
+	if err == nil {
+		err = add(out, completeName, written)
+	}
+	if err = errors.Join(err, out.Close(), file.Sync(), file.Close()); err != nil {
+		return nil, fmt.Errorf("write the backup: %w", err)
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return nil, fmt.Errorf("write the backup: %w", err)
+	}
+	return written, installation.SyncFolder(filepath.Dir(path))
+}
+
+// writeStream adds a stream. A tar wants sizes first, so the snapshot goes to a file of its own before.
+func writeStream(ctx context.Context, b *bus.Bus, out *tar.Writer, dir, name string) error {
+	spool, err := os.CreateTemp(dir, ".snapshot.*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
+	s, err := b.Snapshot(ctx, name, spool)
+	if err != nil {
+		return err
+	}
+	size, err := spool.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := add(out, name+".json", s); err != nil {
+		return err
+	}
+	if err := out.WriteHeader(&tar.Header{Name: name + ".s2", Mode: 0o600, Size: size}); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, spool)
+	return err
+}
+
+func add(out *tar.Writer, name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := out.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data))}); err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+// Read calls f with each stream of a backup, in order. It returns ErrFile if the file is none or was cut off.
+func Read(path string, f func(name string, s bus.Snapshot, r io.Reader) error) (Head, error) {
+	var head Head
+	file, err := os.Open(path)
+	if err != nil {
+		return head, err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	in := tar.NewReader(file)
+	var s bus.Snapshot
+	for complete := false; ; {
+		entry, err := in.Next()
+		if errors.Is(err, io.EOF) && complete {
+			return head, nil
+		}
+		if err != nil {
+			return head, fmt.Errorf("read %s: %w: %w", path, ErrFile, err)
+		}
+		name, isStream := strings.CutSuffix(entry.Name, ".s2")
+		switch {
+		case entry.Name == headName:
+			err = json.NewDecoder(in).Decode(&head)
+		case entry.Name == completeName:
+			complete = true
+		case head.Format != format:
+			err = fmt.Errorf("%w: format %d", ErrFile, head.Format)
+		case isStream:
+			err = f(name, s, in)
+		default:
+			s = bus.Snapshot{}
+			err = json.NewDecoder(in).Decode(&s)
+		}
+		if err != nil {
+			return head, fmt.Errorf("read %s: %w", path, err)
+		}
+	}
+}
+
+// Check reads a whole backup and verifies the checksums in it. It returns the number of messages of each stream.
+func Check(path string) (head Head, messages map[string]int, err error) {
+	messages = map[string]int{}
+	head, err = Read(path, func(name string, _ bus.Snapshot, r io.Reader) error {
+		return each(r, func(h *archive.Header, _ io.Reader) error {
+			if h.Sequence > 0 {
+				messages[name]++
+			}
+			return nil
+		})
+	})
+	return head, messages, err
+}
+
+// each calls f with each entry of a snapshot.
+func each(r io.Reader, f func(*archive.Header, io.Reader) error) error {
+	in := archive.NewReader(s2.NewReader(r))
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f(h, in)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Restore makes the streams of a backup on a bus that has none of them.
+func Restore(ctx context.Context, b *bus.Bus, path string, at time.Time) (Head, error) {
+	return Read(path, func(name string, s bus.Snapshot, r io.Reader) error {
+		return b.Restore(ctx, name, s, bus.MarksOfRestored(name, at), r)
+	})
+}
+
+// PutBack writes those keys of a bucket that a backup has and the bus has not. It returns their number.
+func PutBack(ctx context.Context, b *bus.Bus, path, bucket string) (put int, err error) {
+	prefix := "$KV." + bucket + "."
+	_, err = Read(path, func(name string, _ bus.Snapshot, r io.Reader) error {
+		if name != "KV_"+bucket {
+			return nil
+		}
+		return each(r, func(h *archive.Header, r io.Reader) error {
+			key, is := strings.CutPrefix(h.Name, prefix)
+			if !is || h.PayloadSize == 0 { // a marker: the key was deleted
+				return nil
+			}
+			data, err := io.ReadAll(io.LimitReader(r, h.HeaderSize+h.PayloadSize))
+			if err != nil {
+				return err
+			}
+			done, err := b.PutBack(ctx, bucket, key, data[h.HeaderSize:])
+			if done {
+				put++
+			}
+			return err
+		})
+	})
+	return put, err
+}
+
+// RaiseLast copies a snapshot whose stream then goes on after a sequence: a stream that has lost its newest messages
+// must not use their sequences again.
+func RaiseLast(r io.Reader, w io.Writer, last uint64) error {
+	packed := s2.NewWriter(w)
+	out := archive.NewWriter(packed)
+	err := each(r, func(h *archive.Header, r io.Reader) error {
+		data, err := io.ReadAll(io.LimitReader(r, h.HeaderSize+h.PayloadSize))
+		if err != nil {
+			return err
+		}
+		if h.Name == "state.json" && h.Sequence == 0 {
+			if data, err = raise(data, last); err != nil {
+				return err
+			}
+			h.PayloadSize = int64(len(data))
+		}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		return err
+	})
+	return errors.Join(err, out.Close(), packed.Close())
+}
+
+// raise sets the last sequence in the state of a stream.
+func raise(state []byte, last uint64) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(state, &all); err != nil {
+		return nil, fmt.Errorf("read the state of a stream: %w", err)
+	}
+	var err error
+	if all["last_seq"], err = json.Marshal(last); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
