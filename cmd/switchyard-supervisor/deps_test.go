@@ -12,7 +12,7 @@ import (
 func TestTheSupervisorIsSmall(t *testing.T) {
 	const own = "github.com/switchyard-dl/switchyard/"
 	allowed := []string{
-		own + "libs/installation", own + "libs/jobfiles", own + "libs/joblog", own + "libs/proc", own + "libs/tick", own + "libs/train", own + "libs/unit",
+		own + "libs/disk", own + "libs/installation", own + "libs/jobfiles", own + "libs/joblog", own + "libs/proc", own + "libs/tick", own + "libs/train", own + "libs/unit",
 		own + "libs/upload", own + "services/executor/launch", own + "services/executor/local", own + "cmd/switchyard-supervisor",
 		"github.com/sourcegraph/conc", "golang.org/x/sys/unix",
 	}

@@ -127,6 +127,15 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	all, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 	meterDisk(registry, common.DataDir)
+	processes := make([]Process, len(services)) // all are starting before anybody can ask whether they are ready
+	for i, s := range services {
+		processes[i] = Process{
+			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
+			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
+		}
+		processes[i].meter = newBusMeter(processes[i].Metrics)
+		processes[i].starting()
+	}
 	running := pool.New().WithErrors()
 	web := context.WithoutCancel(ctx)
 	web, stopWeb := context.WithCancel(web)
@@ -144,17 +153,11 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	})
 	stops, ends := make([]context.CancelFunc, len(services)), make([]chan struct{}, len(services))
 	for i, s := range services {
-		p := Process{
-			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
-			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
-		}
-		p.meter = newBusMeter(p.Metrics)
-		p.starting()
 		own, cancel := context.WithCancel(all)
 		stops[i], ends[i] = cancel, make(chan struct{})
 		running.Go(func() error {
 			defer close(ends[i])
-			err := work(own, s, p)
+			err := work(own, s, processes[i])
 			if err != nil {
 				err = fmt.Errorf("%s: %w", s.Name(), err)
 				fail(err)

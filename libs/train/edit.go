@@ -135,6 +135,9 @@ func (s Spec) Edited(e Edit) (Spec, error) {
 	if err != nil {
 		return s, err
 	}
+	if s.Strategy == StrategyNone && max(e.Set.Devices, e.Set.MinDevices, e.Set.MaxDevices) > 1 {
+		delete(keys, "strategy") // it says one device, and follows from the number of devices again
+	}
 	for key := range set { // before any value is set: a job that says the same in two ways is refused
 		for _, long := range longForms(key) {
 			delete(keys, long)

@@ -43,7 +43,7 @@ func TestAnHourKnowsItsOwners(t *testing.T) {
 		if _, err := l.handle(within(t), message(t, interval("n1", "b", n+1, cpu(unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n+1)); err != nil {
 			t.Fatal(err)
 		}
-		job := train.Job{ID: "a", State: train.StateRunning, Spec: train.Spec{Name: "vgg", User: "eve", Tenant: "vision"}}
+		job := train.Job{ID: "a", State: train.StateRunning, Attempt: 1, Spec: train.Spec{Name: "vgg", User: "eve", Tenant: "vision"}}
 		l.observe(bus.Entry[train.Job]{Key: "a", Value: job}, false)
 	}
 	hours, err := readHours(t, k, hour, hour.Add(time.Hour))

@@ -107,7 +107,7 @@ func waitVerdict(jobs []train.Job) error {
 // watchToEnd follows jobs until all have ended, the timeout passes (0: never) or ctx ends. It returns the last state
 // of each job, in the given order, and calls ended once for each job that ends.
 func watchToEnd(ctx context.Context, y console.Yard, jobs []train.Job, timeout time.Duration, ended func(train.Job)) ([]train.Job, error) {
-	last, place, open := make([]train.Job, len(jobs)), map[train.JobID]int{}, len(jobs)
+	last, place, open, whole := make([]train.Job, len(jobs)), map[train.JobID]int{}, len(jobs), ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -136,5 +136,8 @@ func watchToEnd(ctx context.Context, y console.Yard, jobs []train.Job, timeout t
 		note(place[j.ID], j)
 		return open > 0
 	})
+	if ctx.Err() != nil && whole.Err() == nil {
+		return last, nil // the timeout, whatever it interrupted
+	}
 	return last, err
 }
