@@ -127,15 +127,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	all, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 	meterDisk(registry, common.DataDir)
-	processes := make([]Process, len(services)) // all are starting before anybody can ask whether they are ready
-	for i, s := range services {
-		processes[i] = Process{
-			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
-			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
-		}
-		processes[i].meter = newBusMeter(processes[i].Metrics)
-		processes[i].starting()
-	}
+	processes := processesOf(services, common, registry, health, log)
 	running := pool.New().WithErrors()
 	web := context.WithoutCancel(ctx)
 	web, stopWeb := context.WithCancel(web)
@@ -183,6 +175,21 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		return errors.Join(context.Cause(all), fmt.Errorf("%s %w", strings.Join(late, ", "), ErrUnstopped))
 	}
 	return running.Wait()
+}
+
+// processesOf enters all services as starting, before anybody can ask whether they are ready.
+func processesOf(services []Service, common Common, registry *prometheus.Registry, health *Health, log *slog.Logger) []Process {
+	processes := make([]Process, len(services))
+	for i, s := range services {
+		p := Process{
+			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
+			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
+		}
+		p.meter = newBusMeter(p.Metrics)
+		p.starting()
+		processes[i] = p
+	}
+	return processes
 }
 
 // stopInOrder stops one service after the other, and what is late all at once.

@@ -125,6 +125,19 @@ func longForms(key string) []string {
 	return nil
 }
 
+// superseded returns the keys of the spec that no longer count once others are set. The strategy `none` means one
+// device, and follows from the number of devices again.
+func (s Spec) superseded(by Editable, set map[string]any) []string {
+	var gone []string
+	if s.Strategy == StrategyNone && max(by.Devices, by.MinDevices, by.MaxDevices) > 1 {
+		gone = append(gone, "strategy")
+	}
+	for key := range set {
+		gone = append(gone, longForms(key)...)
+	}
+	return gone
+}
+
 // Edited returns the spec after an edit, without defaults for what was unset. The values are not checked.
 func (s Spec) Edited(e Edit) (Spec, error) {
 	keys, err := object(s)
@@ -135,13 +148,8 @@ func (s Spec) Edited(e Edit) (Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Strategy == StrategyNone && max(e.Set.Devices, e.Set.MinDevices, e.Set.MaxDevices) > 1 {
-		delete(keys, "strategy") // it says one device, and follows from the number of devices again
-	}
-	for key := range set { // before any value is set: a job that says the same in two ways is refused
-		for _, long := range longForms(key) {
-			delete(keys, long)
-		}
+	for _, gone := range s.superseded(e.Set, set) { // before any value is set: a job that says the same in two ways is refused
+		delete(keys, gone)
 	}
 	for key, value := range set {
 		more, isMap := value.(map[string]any)
