@@ -148,7 +148,8 @@ func (s Spec) Edited(e Edit) (Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	for _, gone := range s.superseded(e.Set, set) { // before any value is set: a job that says the same in two ways is refused
+	// Before any value is set: a job that says the same in two ways is refused.
+	for _, gone := range s.superseded(e.Set, set) {
 		delete(keys, gone)
 	}
 	for key, value := range set {
