@@ -46,7 +46,7 @@ func TestTheSpecOfALiveJobChanges(t *testing.T) {
 		{`{"unset":["tenant"]}`, "Fixed tenant: does not change once the job is submitted: it comes from the identity of the submitter"},
 		{`{"set":{"pritority":1}}`, "UnknownField set.pritority: no such field (did you mean priority?)"},
 		{`{"unset":["pritority"]}`, `UnknownField unset: no such key: "pritority"`},
-		{`{"set":{"min_devices":64,"max_devices":64}}`, "Contradiction"},
+		{`{"set":{"min_devices":4,"max_devices":2}}`, "Contradiction"},
 		{`{"set":{"devices":2,"max_devices":4}}`, "Contradiction devices: it stands for max_devices, which is also given"},
 		{`{"set":{"memory":"1 apple"}}`, "InvalidAmount memory"},
 		{`{"set":{"notify":[{"webhook":"ftp://x"}]}}`, "InvalidTarget notify[0].webhook"},
