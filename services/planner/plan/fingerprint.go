@@ -112,6 +112,7 @@ func (b *digest) node(n *cluster.Node) {
 		b.words(string(d.ID), string(d.Kind), d.Model, d.Driver, string(d.Enforcement))
 		b.ints(int(d.Memory), d.Units)
 		b.add(d.IdleWatts, d.BusyWatts)
+		b.is(d.Simulated)
 	}
 }
 
