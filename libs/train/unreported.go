@@ -2,13 +2,16 @@ package train
 
 // Unreported is what the code of an ended attempt left for the agent of its node, and the agent never took.
 type Unreported struct {
-	// Reports is how many reports it left. The rest is what they say, as an AttemptReport says it.
-	Reports          int    `json:"reports"`
-	EpochsDone       int    `json:"epochs_done,omitempty"`
-	Ended            string `json:"ended,omitempty"`
+	// Reports is how many reports it left. The other fields say the same as those of an AttemptReport.
+	Reports    int `json:"reports"`
+	EpochsDone int `json:"epochs_done,omitempty"`
+	// Ended is the outcome that the code itself reported: finished, stopped or failed.
+	Ended string `json:"ended,omitempty"`
+	// Checkpoint is the newest checkpoint: it holds CheckpointEpochs epochs and CheckpointStep steps of the next.
 	Checkpoint       string `json:"checkpoint,omitempty"`
 	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`
-	CheckpointStep   int    `json:"checkpoint_step,omitempty"`
+	// CheckpointStep is the number of steps that the checkpoint holds beyond its epochs.
+	CheckpointStep int `json:"checkpoint_step,omitempty"`
 }
 
 // Add adds a report.
