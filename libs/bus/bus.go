@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,9 @@ type Config struct {
 	URL string
 	// Name is the service's name: the source of its facts and the name of its connection.
 	Name string
+	// Keys is the folder with the key of the connection's role. Without such a key it connects as nobody, which a server
+	// with accounts refuses.
+	Keys string
 	Log  *slog.Logger
 	// Replicas is the number of servers of a NATS cluster that store each stream and bucket (0: 1).
 	Replicas int
@@ -52,6 +56,9 @@ type Config struct {
 // Bus is a connection. It reconnects for ever; meanwhile calls fail at once with ErrAway, and the caller's loop retries
 // them.
 type Bus struct {
+	config Config
+	// role is what the key of the connection stands for; empty without one.
+	role string
 	nc   *nats.Conn
 	js   jetstream.JetStream
 	name string
@@ -83,11 +90,16 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
-	b := &Bus{name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
+	b := &Bus{config: c, name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	options := append([]nats.Option{
+	role, key, err := credentials(c)
+	if err != nil {
+		return nil, err
+	}
+	b.role = role
+	options := slices.Concat([]nats.Option{
 		nats.Name("switchyard-" + c.Name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
@@ -98,20 +110,22 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		nats.ConnectHandler(func(*nats.Conn) { b.wake() }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { b.connected(nc.ConnectedUrlRedacted()) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.log.Warn("bus error", "error", err) }),
-	}, c.Options...)
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.refused(err) }),
+		// What refuses a key now may know it later: a server that starts again with another configuration.
+		nats.IgnoreAuthErrorAbort(),
+	}, key, c.Options)
 	nc, err := nats.Connect(c.URL, options...)
 	if err != nil {
-		return nil, fmt.Errorf("connect %s: %w", c.URL, err)
+		return nil, fmt.Errorf("connect %s: %w", Redacted(c.URL), err)
 	}
 	b.nc = nc
 	if err := b.waitConnected(ctx); err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("connect %s: %w", c.URL, err)
+		return nil, fmt.Errorf("connect %s: %w", Redacted(c.URL), err)
 	}
 	if b.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("open JetStream at %s: %w", c.URL, err)
+		return nil, fmt.Errorf("open JetStream at %s: %w", Redacted(c.URL), err)
 	}
 	return b, nil
 }
@@ -120,6 +134,9 @@ func (b *Bus) waitConnected(ctx context.Context) error {
 	for range tick.Every(ctx, 20*time.Millisecond) {
 		if b.nc.IsConnected() {
 			return nil
+		}
+		if err := b.nc.LastError(); errors.Is(err, nats.ErrAuthorization) {
+			return b.refusal()
 		}
 	}
 	return fmt.Errorf("%w: %w", ErrAway, ctx.Err())
@@ -210,10 +227,14 @@ func (b *Bus) reconnects() (<-chan struct{}, func()) {
 	}
 }
 
-// Ensure creates or updates the streams and buckets of the contract. It repeats until it succeeds or ctx ends, since a
-// server that has just started answers before its JetStream is ready, and one that has just stopped never answers: so
-// each request has a time of its own.
+// Ensure creates or updates the streams and buckets of the contract, or where another process does so, waits for them.
+// It repeats until it succeeds or ctx ends, since a server that has just started answers before its JetStream is ready,
+// and one that has just stopped never answers: so each request has a time of its own.
 func (b *Bus) Ensure(ctx context.Context) error {
+	return b.asOperator(ctx, func(o *Bus) error { return o.makeAll(ctx) }, func() error { return b.awaitAll(ctx) })
+}
+
+func (b *Bus) makeAll(ctx context.Context) error {
 	stated := ""
 	return retry(ctx, func() (err error) {
 		defer func() {
@@ -299,5 +320,5 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// URL returns the server that the bus is connected to.
-func (b *Bus) URL() string { return b.nc.ConnectedUrl() }
+// URL returns the server that the bus is connected to, without a password.
+func (b *Bus) URL() string { return b.nc.ConnectedUrlRedacted() }

@@ -253,7 +253,7 @@ func TestEverythingComesBackWithTheServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	dir := t.TempDir()
-	s, err := busserver.Start(busserver.Options{Dir: dir})
+	s, err := busserver.Start(busserver.Options{Open: true, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestEverythingComesBackWithTheServer(t *testing.T) {
 		t.Fatalf("value %d", v)
 	}
 	s.Stop()
-	if s, err = busserver.Start(busserver.Options{Dir: dir, Port: port}); err != nil {
+	if s, err = busserver.Start(busserver.Options{Open: true, Dir: dir, Port: port}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)

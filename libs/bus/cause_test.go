@@ -54,7 +54,7 @@ func (l *lines) wait(t *testing.T, words string) {
 // lease that ran out meanwhile was not lost to anybody.
 func TestABusThatWasAwayIsNamed(t *testing.T) {
 	t.Parallel()
-	options := busserver.Options{Dir: t.TempDir(), Port: bustest.FreePort(t)}
+	options := busserver.Options{Open: true, Dir: t.TempDir(), Port: bustest.FreePort(t)}
 	server, err := busserver.Start(options)
 	if err != nil {
 		t.Fatal(err)

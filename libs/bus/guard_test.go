@@ -32,7 +32,7 @@ type site struct {
 // open starts the server and connects as a service does.
 func (s *site) open() {
 	s.t.Helper()
-	server, err := busserver.Start(busserver.Options{Dir: filepath.Join(s.dir, "bus")})
+	server, err := busserver.Start(busserver.Options{Open: true, Dir: filepath.Join(s.dir, "bus")})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ const (
 )
 
 func newPipe(nc *nats.Conn, peer string) (*Pipe, error) {
-	sub, err := nc.SubscribeSync(nats.NewInbox())
+	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		return nil, fmt.Errorf("open a pipe: %w", err)
 	}

@@ -107,6 +107,14 @@ func (b *Bus) whole(ctx context.Context, bucket string) (newest uint64, err erro
 func (b *Bus) EnsureBucket(ctx context.Context, bucket string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*requestTimeout)
 	defer cancel()
+	there := func() error {
+		_, err := b.LastSequence(ctx, bucketPrefix+bucket)
+		return err
+	}
+	return b.asOperator(ctx, func(o *Bus) error { return o.makeBucket(ctx, bucket) }, there)
+}
+
+func (b *Bus) makeBucket(ctx context.Context, bucket string) error {
 	age, err := b.age(ctx)
 	if err != nil {
 		return err

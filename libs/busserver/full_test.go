@@ -49,7 +49,7 @@ func fact(n int) event.Fact {
 func TestAFullDiskIsNamedAndOvercome(t *testing.T) {
 	t.Parallel()
 	dir := bustest.SmallDisk(t, "40")
-	server, err := busserver.Start(busserver.Options{Dir: dir})
+	server, err := busserver.Start(busserver.Options{Open: true, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

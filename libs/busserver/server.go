@@ -9,14 +9,18 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 )
 
 // Options are the address and the storage of the server.
@@ -26,6 +30,10 @@ type Options struct {
 	Port int
 	// Dir is the folder in which JetStream keeps its files.
 	Dir string
+	// Accounts is the part of the configuration that says who may do what (identity.Keys.Accounts). Without accounts
+	// nobody outside this process can connect, unless Open lets everybody in, as tests do.
+	Accounts string
+	Open     bool
 	// Cluster, if not nil, makes it one of several servers that keep replicas of the same streams.
 	Cluster *Cluster
 	// Log gets the server's warnings and errors, and its notices at the level debug; nil: nobody does.
@@ -63,6 +71,14 @@ type Server struct {
 	room   atomic.Pointer[disk.Room]
 }
 
+const (
+	// maxConnections and maxSubscriptions (of one connection) keep a flood from taking the memory of the services. Who has
+	// not shown a key after authSeconds is cut off.
+	maxConnections   = 8192
+	maxSubscriptions = 16384
+	authSeconds      = 5
+)
+
 // maxStoreBytes and maxMemoryBytes bound nothing: see Start.
 const (
 	maxStoreBytes  = 1 << 40
@@ -86,6 +102,13 @@ func Start(o Options) (*Server, error) {
 		JetStreamMaxStore: maxStoreBytes, JetStreamMaxMemory: maxMemoryBytes,
 		// An acknowledged message is a promise to a user: it is synced before the ack, not two minutes later.
 		SyncAlways: true, MaxPayload: MaxPayloadBytes,
+		MaxConn: maxConnections, MaxSubs: maxSubscriptions, AuthTimeout: authSeconds,
+		DontListen: o.Accounts == "" && !o.Open,
+	}
+	if o.Accounts != "" {
+		if err := errors.Join(options.ProcessConfigString(o.Accounts), adopt(o.Dir)); err != nil {
+			return nil, fmt.Errorf("configure nats-server: %w", err)
+		}
 	}
 	if c := o.Cluster; c != nil {
 		options.ServerName, options.Routes = c.Name, c.routes()
@@ -111,6 +134,21 @@ func Start(o Options) (*Server, error) {
 }
 
 var errNotReady = errors.New("not ready (is the port taken or the folder in use?)")
+
+// adopt gives the account of the services what an earlier version, without accounts, has stored.
+func adopt(dir string) error {
+	old, own := filepath.Join(dir, "jetstream", "$G"), filepath.Join(dir, "jetstream", identity.Account)
+	if _, err := os.Stat(own); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(old, own); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("give the streams an account: %w", err)
+	}
+	return nil
+}
+
+// Here connects a client of this process, without the network.
+func (s *Server) Here() nats.Option { return nats.InProcessServer(s.s) }
 
 // URL returns the address for clients.
 func (s *Server) URL() string { return s.s.ClientURL() }

@@ -13,17 +13,37 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 )
 
 // Start runs a server for the length of the test.
 func Start(t testing.TB) *busserver.Server {
 	t.Helper()
-	s, err := busserver.Start(busserver.Options{Dir: t.TempDir()})
+	s, err := busserver.Start(busserver.Options{Open: true, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// StartGuarded runs a server that lets in only who has a key, as products do, and returns the folder of the keys.
+func StartGuarded(t testing.TB) (s *busserver.Server, keys identity.Keys) {
+	t.Helper()
+	keys = identity.KeysOf(t.TempDir())
+	err := keys.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts, err := keys.Accounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = busserver.Start(busserver.Options{Dir: t.TempDir(), Accounts: accounts}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s, keys
 }
 
 // StartForeign runs a server with another limit of a message, as an operator may have set it up, and returns its
@@ -46,9 +66,15 @@ func StartForeign(t testing.TB, maxPayload int32) string {
 // place.
 func Connect(t testing.TB, s *busserver.Server, name string) *bus.Bus {
 	t.Helper()
+	return ConnectWith(t, bus.Config{URL: s.URL(), Name: name})
+}
+
+// ConnectWith is Connect to a server that wants a key.
+func ConnectWith(t testing.TB, c bus.Config) *bus.Bus {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	b, err := bus.Connect(ctx, bus.Config{URL: s.URL(), Name: name})
+	b, err := bus.Connect(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +95,7 @@ func StartCluster(t testing.TB, servers int) []*busserver.Server {
 	started := make([]*busserver.Server, servers)
 	for i := range started {
 		s, err := busserver.Start(busserver.Options{
-			Dir: t.TempDir(), Cluster: &busserver.Cluster{Name: fmt.Sprintf("bus-%d", i), Port: ports[i], Peers: ports},
+			Open: true, Dir: t.TempDir(), Cluster: &busserver.Cluster{Name: fmt.Sprintf("bus-%d", i), Port: ports[i], Peers: ports},
 		})
 		if err != nil {
 			t.Fatal(err)

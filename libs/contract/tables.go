@@ -52,6 +52,9 @@ const (
 	web         = "web"
 )
 
+// Holder is the writer of a lease: the service whose name is the key.
+const Holder = "the holder"
+
 // Buckets is the table of buckets.
 func Buckets() []BucketInfo {
 	const day = 24 * time.Hour
@@ -205,7 +208,7 @@ func Buckets() []BucketInfo {
 		{
 			Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Made: Observed, Loss: "nothing: each service takes its lease again",
 			Records: []Record{
-				record(Leases, "Leases", "<service>", "the holder",
+				record(Leases, "Leases", "<service>", Holder,
 					"The holder of the lease. The key expires unless its holder renews it."),
 			},
 		},

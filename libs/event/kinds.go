@@ -25,8 +25,11 @@ func (k Kind) Subject() string {
 	return Subject{Entity: k.Entity, ID: "<id>", Fact: k.Fact, Version: k.Version}.String()
 }
 
-// Anyone is the Publisher of submissions and requests.
-const Anyone = "anyone"
+// Anyone is the Publisher of submissions and requests, AnyService that of what each service reports of itself.
+const (
+	Anyone     = "anyone"
+	AnyService = "any service"
+)
 
 // The facts of a job.
 const (
@@ -127,7 +130,7 @@ func Kinds() []Kind {
 			"A request to end the job.", body[CancelRequested]),
 		job(FactWanted, Anyone, "job/<id>/wanted/<any>", repeated,
 			"A request to hold, pause, resume or requeue the job.", body[Wanted]),
-		job(FactEditRequested, "anyone", "job/<id>/edit/<any>", repeated,
+		job(FactEditRequested, Anyone, "job/<id>/edit/<any>", repeated,
 			"A request to change the spec of the job. Decoded strictly.", body[EditRequested]),
 		job(FactEditDecided, "admission", "job/<id>/edited/<sequence>", repeated,
 			"The spec of the job has changed, or stays, with every reason.", body[EditDecided]),
@@ -174,7 +177,7 @@ func Kinds() []Kind {
 			"A link no longer loses or delays packets; <id> is the link's.", body[LinkRecovered],
 		},
 		{
-			"poison", FactSetAside, 1, StreamPoison, "any service", "poison/<stream>/<sequence>/<consumer>", repeated,
+			"poison", FactSetAside, 1, StreamPoison, AnyService, "poison/<stream>/<sequence>/<consumer>", repeated,
 			"A message that could not be handled; <id> is the consumer's name.", body[Poisoned],
 		},
 	}

@@ -124,7 +124,7 @@ func tuneKinds() []Kind {
 		return Kind{"tune", fact, 1, StreamTune, publisher, key, atMostOnce, doc, newBody}
 	}
 	return []Kind{
-		tune(FactSubmitted, "anyone", "tune/<id>/submitted", once,
+		tune(FactSubmitted, Anyone, "tune/<id>/submitted", once,
 			"An experiment. Decoded strictly.", body[ExperimentSubmitted]),
 		tune(FactRejected, "experiments", "tune/<id>/rejected", once,
 			"The experiment was refused, with every reason.", body[Rejected]),
@@ -138,7 +138,7 @@ func tuneKinds() []Kind {
 			"A running trial has other system parameters.", body[Retuned]),
 		tune(FactLearnt, "experiments", "tune/<id>/learnt/<revision>", repeated,
 			"The cheapest known settings for each kind of workload, after trials that ended.", body[Learnt]),
-		tune(FactStopRequested, "anyone", "tune/<id>/stop", repeated,
+		tune(FactStopRequested, Anyone, "tune/<id>/stop", repeated,
 			"A request to end the experiment.", body[ExperimentStopRequested]),
 		tune(FactFinished, "experiments", "tune/<id>/finished", once,
 			"The experiment is complete.", body[ExperimentEnded]),

@@ -35,7 +35,9 @@ func DataDir() string {
 
 // Context is the content of the context file.
 type Context struct {
-	NATS    string `json:"nats"`
+	NATS string `json:"nats"`
+	// Keys is the folder with the keys of the bus.
+	Keys    string `json:"keys,omitempty"`
 	HTTP    string `json:"http"`
 	DataDir string `json:"data_dir"`
 	PID     int    `json:"pid"`

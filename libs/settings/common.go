@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -19,6 +21,8 @@ import (
 // Common is what every process shares.
 type Common struct {
 	NATS string
+	// Keys is the folder with the keys of this process on the bus; empty: in the data folder.
+	Keys string
 	// BusReplicas is the number of servers of a NATS cluster that keep each stream and bucket.
 	BusReplicas int
 	// Port is that of the embedded bus.
@@ -36,6 +40,7 @@ type Common struct {
 func (c *Common) Declare(set *config.Set) {
 	s := set.Section("bus", "The bus that connects the services: the embedded one of `switchyard up`, or a NATS server of your own.")
 	s.String(&c.NATS, "nats", installation.DefaultURL, "URL of the NATS server, or several of a cluster, separated by commas; if set, `switchyard up` starts no bus").As("url").Flag().Check(c.checkNATS)
+	s.String(&c.Keys, "keys", "", "folder with the keys by which the bus knows this process").Flag().Shown("keys in the data folder").Check(func() error { return absoluteOrNone(c.Keys) })
 	s.Int(&c.BusReplicas, "bus-replicas", 1, "replicas of each stream and bucket in a NATS cluster: 1, 3 or 5, the same for every service").As("replicas").Check(func() error {
 		if c.BusReplicas != 1 && c.BusReplicas != 3 && c.BusReplicas != 5 {
 			return errors.New("want 1, 3 or 5")
@@ -72,6 +77,9 @@ func (c *Common) checkNATS() error {
 	}
 	return nil
 }
+
+// KeysDir is the folder with the keys of this process.
+func (c *Common) KeysDir() string { return cmp.Or(c.Keys, string(identity.KeysOf(c.DataDir))) }
 
 // NodeID is the id of this machine, once it is settled.
 func (c *Common) NodeID() train.NodeID { return train.NodeID(c.Node) }

@@ -108,7 +108,7 @@ func newYardIn(t *testing.T, dir string, args ...string) *yard {
 // serve starts the server over what it stored before.
 func (y *yard) serve(port int) {
 	y.t.Helper()
-	s, err := busserver.Start(busserver.Options{Dir: y.store, Port: port})
+	s, err := busserver.Start(busserver.Options{Open: true, Dir: y.store, Port: port})
 	y.must(err)
 	y.server = s
 }

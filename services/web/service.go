@@ -42,7 +42,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	defer b.Close()
 	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	answer := s.serve(p, server{url: p.Common.NATS, bus: b, known: known, now: s.now, closing: ctx.Done()}.handler())
+	answer := s.serve(p, server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, now: s.now, closing: ctx.Done()}.handler())
 	for bucket, sources := range known.index.Buckets() {
 		complete := tick.NewLatch()
 		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, bucket, sources, complete.Open) })

@@ -130,7 +130,7 @@ func (i *installed) kill() {
 // that run end when the folder is removed.
 func (i *installed) queue(jobs int) {
 	i.b.Helper()
-	conn, err := bus.Connect(i.b.Context(), bus.Config{URL: i.context.NATS, Name: "cli"})
+	conn, err := bus.Connect(i.b.Context(), bus.Config{URL: i.context.NATS, Keys: i.context.Keys, Name: "cli"})
 	if err != nil {
 		i.b.Fatal(err)
 	}

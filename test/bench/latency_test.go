@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -51,10 +52,10 @@ func installSupervisor(b *testing.B) {
 }
 
 // up runs the services in this process for the length of the benchmark.
-func up(b *testing.B, url string) {
+func up(b *testing.B, url string, keys identity.Keys) {
 	b.Helper()
 	installSupervisor(b)
-	c, err := settings.Of("--nats", url, "--data-dir", b.TempDir(), "--device-kind=cpu", "--cpu-slots=2")
+	c, err := settings.Of("--nats", url, "--keys", string(keys), "--data-dir", b.TempDir(), "--device-kind=cpu", "--cpu-slots=2")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -115,9 +116,9 @@ func median(d []time.Duration) time.Duration {
 // it), from publish to `admitted` and from there to `started`, each seen by the same follower, and their ratios to the
 // round trip.
 func BenchmarkSubmissionToProcess(b *testing.B) {
-	server := bustest.Start(b)
-	conn := bustest.Connect(b, server, "cli")
-	up(b, server.URL())
+	server, keys := bustest.StartGuarded(b)
+	conn := bustest.ConnectWith(b, bus.Config{URL: server.URL(), Keys: string(keys), Name: "cli"})
+	up(b, server.URL(), keys)
 	m := follow(b, conn, event.StreamJobs)
 	poison := follow(b, conn, event.StreamPoison)
 	var bare, admitted, started []time.Duration

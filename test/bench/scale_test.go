@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -30,10 +31,10 @@ func BenchmarkLongQueue(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		server := bustest.Start(b)
-		conn := bustest.Connect(b, server, "cli")
-		swaps := bareSwaps(b, server.URL(), 10000)
-		up(b, server.URL())
+		server, keys := bustest.StartGuarded(b)
+		conn := bustest.ConnectWith(b, bus.Config{URL: server.URL(), Keys: string(keys), Name: "cli"})
+		swaps := bareSwaps(b, server.URL(), keys, 10000)
+		up(b, server.URL(), keys)
 		long := train.Spec{Name: "long", Command: []string{"sleep", "3600"}}
 		submit(b, conn, "running", long)
 		seen := newSeen(b, conn)
@@ -73,8 +74,12 @@ func submit(b *testing.B, conn *bus.Bus, id train.JobID, spec train.Spec) {
 
 // bareSwaps is how many records a client of the bus writes a second by compare-and-swap, one message each, with as many
 // writers and records as large as those of the jobs.
-func bareSwaps(b *testing.B, url string, n int) float64 {
-	nc, err := nats.Connect(url)
+func bareSwaps(b *testing.B, url string, keys identity.Keys, n int) float64 {
+	key, err := nats.NkeyOptionFromSeed(keys.File(identity.Operator))
+	if err != nil {
+		b.Fatal(err)
+	}
+	nc, err := nats.Connect(url, key)
 	if err != nil {
 		b.Fatal(err)
 	}

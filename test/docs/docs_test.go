@@ -185,7 +185,7 @@ func newReader(t *testing.T, home, tree, script string) reader {
 	port := bustest.FreePort(t)
 	r := reader{T: t, home: home, tree: tree, environ: []string{
 		"HOME=" + home, "PATH=" + programs + ":" + filepath.Join(tree, "bin") + ":" + os.Getenv("PATH"), "LANG=C.UTF-8",
-		fmt.Sprint("SWITCHYARD_PORT=", port), fmt.Sprint("NATS_URL=nats://127.0.0.1:", port),
+		fmt.Sprint("SWITCHYARD_PORT=", port),
 		"SWITCHYARD_DATA=" + os.Getenv("SWITCHYARD_DATA"), "TORCH=" + torch(),
 	}}
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOFLAGS"} {

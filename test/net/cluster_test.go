@@ -82,7 +82,7 @@ func startCluster(t *testing.T, s setup) *cluster {
 	l := newLab(t)
 	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}, named: s.named}
 	c.build("planner", "profiler", "admission", "nodeagent")
-	server, err := busserver.Start(busserver.Options{Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
+	server, err := busserver.Start(busserver.Options{Open: true, Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,12 +37,16 @@ func serveBus(options string) int {
 // threeBuses starts the parts around a cluster of three servers, each of which keeps every stream.
 func (s *storm) threeBuses() {
 	peers := []int{bustest.FreePort(s.t), bustest.FreePort(s.t), bustest.FreePort(s.t)}
+	accounts, err := s.keys().Accounts()
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	var urls []string
 	for i, peer := range peers {
 		name := fmt.Sprintf("bus-%d", i)
 		port := bustest.FreePort(s.t)
 		options, err := json.Marshal(busserver.Options{
-			Port: port, Dir: filepath.Join(s.dir, name), Cluster: &busserver.Cluster{Name: name, Port: peer, Peers: peers},
+			Port: port, Dir: filepath.Join(s.dir, name), Accounts: accounts, Cluster: &busserver.Cluster{Name: name, Port: peer, Peers: peers},
 		})
 		if err != nil {
 			s.t.Fatal(err)

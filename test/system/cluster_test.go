@@ -16,10 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -92,12 +95,16 @@ func newClusterIn(t *testing.T, dir string, d time.Duration) *cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	c := &cluster{t: t, dir: dir, port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
+	if err := c.keys().Make(); err != nil { // services may start before the bus
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		cancel()
 		for name := range c.procs {
 			c.kill(name, syscall.SIGKILL)
 		}
 		c.killRest()
+		c.mayDoAll()
 		if t.Failed() {
 			c.dump()
 		}
@@ -128,12 +135,43 @@ func (c *cluster) killRest() {
 	}
 }
 
+// mayDoAll fails if the bus has refused what a service asked for: its permissions lack something.
+func (c *cluster) mayDoAll() {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	for _, path := range logs {
+		data, _ := os.ReadFile(path)
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, "permissions violation") {
+				c.t.Errorf("%s: %s", filepath.Base(path), line)
+			}
+		}
+	}
+}
+
 func (c *cluster) dump() {
 	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	for _, path := range logs {
 		data, _ := os.ReadFile(path)
 		c.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-4000):])
 	}
+}
+
+// keys is the folder with the keys of all roles.
+func (c *cluster) keys() identity.Keys { return identity.KeysOf(c.dir) }
+
+// raw connects as a role, with a client that knows nothing of Switchyard; without a role it shows no key.
+func (c *cluster) raw(role string, options ...nats.Option) (*nats.Conn, error) {
+	if role != "" {
+		key, err := nats.NkeyOptionFromSeed(c.keys().File(role))
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, key)
+		if role != identity.User {
+			options = append(options, nats.CustomInboxPrefix(identity.InboxPrefix(role)))
+		}
+	}
+	return nats.Connect(c.url(), options...)
 }
 
 func (c *cluster) url() string { return cmp.Or(c.urls, "nats://127.0.0.1:"+strconv.Itoa(c.port)) }
@@ -143,7 +181,7 @@ func (c *cluster) start(name string) {
 	c.t.Helper()
 	slots := []string{"--device-kind", "cpu", "--cpu-slots", "2"}
 	program, replica, _ := strings.Cut(name, "@")
-	path, args := filepath.Join(binaries, program), []string{"--nats", c.url(), "--data-dir", filepath.Join(c.dir, replica)}
+	path, args := filepath.Join(binaries, program), []string{"--nats", c.url(), "--keys", string(c.keys()), "--data-dir", filepath.Join(c.dir, replica)}
 	if server := c.servers[name]; server != "" {
 		c.run(name, os.Args[0], nil, []string{server})
 		return
@@ -187,7 +225,7 @@ func (c *cluster) run(name, path string, args, environ []string) {
 }
 
 func (c *cluster) environ() []string {
-	return append(append(os.Environ(), "SWITCHYARD_CONTEXT="+filepath.Join(c.dir, "context.json")), c.env...)
+	return append(append(os.Environ(), "SWITCHYARD_CONTEXT="+filepath.Join(c.dir, "context.json"), "SWITCHYARD_KEYS="+string(c.keys())), c.env...)
 }
 
 // command runs the command line and returns its exit code and both outputs.
@@ -217,7 +255,7 @@ func (c *cluster) kill(name string, signal syscall.Signal) {
 
 func (c *cluster) connect() {
 	c.t.Helper()
-	b, err := bus.Connect(c.ctx, bus.Config{URL: c.url(), Name: "cli", Replicas: cmp.Or(len(c.servers), 1)})
+	b, err := bus.Connect(c.ctx, bus.Config{URL: c.url(), Keys: string(c.keys()), Name: "cli", Replicas: cmp.Or(len(c.servers), 1)})
 	if err != nil {
 		c.t.Fatal(err)
 	}

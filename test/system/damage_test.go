@@ -14,13 +14,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // jetStream is the door of an operator to the bus.
 func (c *cluster) jetStream() jetstream.JetStream {
 	c.t.Helper()
-	nc, err := nats.Connect(c.url(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
+	nc, err := c.raw(identity.Operator, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
 	if err != nil {
 		c.t.Fatal(err)
 	}

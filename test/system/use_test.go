@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -24,7 +25,7 @@ func state(id train.JobID, want ...train.State) func(map[train.JobID]train.Job) 
 // publish sends a message as any NATS client would, and waits until the server has stored it.
 func (c *cluster) publish(subject, body string) {
 	c.t.Helper()
-	nc, err := nats.Connect(c.url(), nats.Timeout(time.Minute))
+	nc, err := c.raw(identity.User, nats.Timeout(time.Minute))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func (c *cluster) publish(subject, body string) {
 // refused publishes a message that the client library itself must refuse.
 func (c *cluster) refused(subject, body string) {
 	c.t.Helper()
-	nc, err := nats.Connect(c.url(), nats.Timeout(time.Minute))
+	nc, err := c.raw(identity.User, nats.Timeout(time.Minute))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -47,10 +47,11 @@ keys; a submission with unknown keys is refused. Each body has a JSON Schema in 
 
 ## Submit a job
 
-Store one message under an id of your choice, for example with the ` + "`nats`" + ` command:
+Store one message under an id of your choice, for example with the ` + "`nats`" + ` command, for which ` + "`switchyard up`" + ` writes contexts
+(elsewhere: ` + "`--server URL --nkey KEYS/user.nk`" + `):
 
 ` + "```sh" + `
-nats request yard.job.mnist-1.submitted.v1 -H Nats-Expected-Last-Subject-Sequence:0 -H Nats-Msg-Id:job/mnist-1/submitted '{
+nats --context switchyard request yard.job.mnist-1.submitted.v1 -H Nats-Expected-Last-Subject-Sequence:0 -H Nats-Msg-Id:job/mnist-1/submitted '{
   "name": "mnist", "command": ["python", "train.py"], "work_dir": "/home/ann/mnist",
   "batch_size": 64, "training_set_size": 60000, "max_epochs": 10}'
 ` + "```" + `
@@ -59,8 +60,8 @@ The reply ` + "`{\"stream\":\"JOBS\",\"seq\":..}`" + ` confirms that the submiss
 message under the same id. Then follow the answer and the life of the job:
 
 ` + "```sh" + `
-nats subscribe 'yard.job.mnist-1.>'
-nats kv get jobs mnist-1
+nats --context switchyard-operator subscribe 'yard.job.mnist-1.>'
+nats --context switchyard-operator kv get jobs mnist-1
 ` + "```" + `
 
 ` + "`admitted`" + ` or ` + "`rejected`" + ` with every reason follows at once. The same body again changes nothing; another body under a taken id
@@ -68,13 +69,13 @@ gets ` + "`conflicted`" + `, and the first one stands. User and tenant are those
 ` + "`admission.identity_user`" + ` and ` + "`admission.identity_tenant`" + `; a body that names others is refused unless ` + "`admission.trust_bodies`" + ` is set. A body is at most 256 KiB
 of JSON without unknown keys, duplicate keys or nulls. To end a job, store ` + "`{}`" + ` on ` + "`yard.job.mnist-1.cancel_requested.v1`" + `.
 
-In Go, with nats.go's jetstream package:
+In Go, with nats.go's jetstream package, on a connection with the option of ` + "`nats.NkeyOptionFromSeed(\"KEYS/user.nk\")`" + `:
 
 ` + "```go" + `
 ack, err := js.Publish(ctx, "yard.job.mnist-1.submitted.v1", body, jetstream.WithExpectLastSequencePerSubject(0))
 ` + "```" + `
 
-In Python, with nats-py:
+In Python, with nats-py, connected with ` + "`nats.connect(url, nkeys_seed=\"KEYS/user.nk\")`" + `:
 
 ` + "```python" + `
 ack = await js.publish("yard.job.mnist-1.submitted.v1", body, headers={"Nats-Expected-Last-Subject-Sequence": "0"})

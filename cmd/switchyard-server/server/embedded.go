@@ -76,15 +76,20 @@ func (a announcer) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	at := installation.Context{NATS: p.Common.NATS, HTTP: "http://" + (<-a.web).String(), DataDir: p.Common.DataDir, PID: os.Getpid()}
+	at := installation.Context{NATS: p.Common.NATS, Keys: p.Common.KeysDir(), HTTP: "http://" + (<-a.web).String(), DataDir: p.Common.DataDir, PID: os.Getpid()}
 	other, err := installation.Announce(ctx, installation.ContextPath(), at)
 	if err != nil {
-		p.Log.Warn("other commands need --nats", "nats", at.NATS, "error", err)
+		p.Log.Warn("other commands need --nats", "nats", bus.Redacted(at.NATS), "error", err)
+	}
+	if os.Getenv("SWITCHYARD_CONTEXT") == "" && other.NATS == "" { // it is the one that commands find by themselves
+		if err := writeNATSContexts(at); err != nil {
+			p.Log.Warn("`nats --context switchyard` does not work", "error", err)
+		}
 	}
 	if other.NATS != "" {
-		p.Log.Warn("commands reach another switchyard up; name this one with --nats or SWITCHYARD_NATS", "nats", at.NATS, "other", other.NATS, "other_data_dir", other.DataDir)
+		p.Log.Warn("commands reach another switchyard up; name this one with --nats or SWITCHYARD_NATS", "nats", bus.Redacted(at.NATS), "other", bus.Redacted(other.NATS), "other_data_dir", other.DataDir)
 	}
-	p.Log.Info("switchyard is up", "nats", at.NATS, "http", at.HTTP, "data_dir", at.DataDir)
+	p.Log.Info("switchyard is up", "nats", bus.Redacted(at.NATS), "http", at.HTTP, "data_dir", at.DataDir)
 	p.Started()
 	<-ctx.Done()
 	return nil

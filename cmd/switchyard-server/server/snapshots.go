@@ -32,14 +32,14 @@ type snapshooter struct {
 const keepEvery = 2 * time.Second
 
 // keep works until ctx ends.
-func keep(ctx context.Context, url, dataDir string, log *slog.Logger) error {
-	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "snapshots", Log: log})
+func keep(ctx context.Context, common run.Common, log *slog.Logger) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "snapshots", Log: log})
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	seen := filepath.Join(dataDir, run.SeenFolder, "bus.json")
-	dir := filepath.Join(dataDir, snapshotsFolder)
+	seen := filepath.Join(common.DataDir, run.SeenFolder, "bus.json")
+	dir := filepath.Join(common.DataDir, snapshotsFolder)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(seen), 0o700), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (k *snapshooter) snapshots() ([]snapshot, error) {
 }
 
 // keepLogged is keep, whose end concerns no job.
-func keepLogged(ctx context.Context, url, dataDir string, log *slog.Logger) {
-	if err := keep(ctx, url, dataDir, log); err != nil && ctx.Err() == nil {
+func keepLogged(ctx context.Context, common run.Common, log *slog.Logger) {
+	if err := keep(ctx, common, log); err != nil && ctx.Err() == nil {
 		log.Error("no snapshots of the buckets are taken", "error", err)
 	}
 }

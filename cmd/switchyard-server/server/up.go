@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/config"
 	"github.com/switchyard-dl/switchyard/libs/disk"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	library "github.com/switchyard-dl/switchyard/libs/python"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -50,7 +52,7 @@ func (a *app) upCommand() *cobra.Command {
 		Long: `Runs web, experiments, admission, profiler, planner, executor, node agent and energy in one process, around an embedded nats-server that keeps everything on disk. Jobs are
 processes of this machine and go on when this process is stopped or killed: the next ` + "`switchyard up`" + ` finds them again.
 
-Every process that can connect to the bus can run commands as the user of this process: the bus listens on loopback only.
+The bus listens on loopback, and lets in who has a key of the folder "keys" in the data folder: keep that to yourself.
 Settings come from these flags, from the environment (--log-level is SWITCHYARD_LOG_LEVEL) and from switchyard.yaml, in this order; ` + "`switchyard config show`" + ` prints them all.
 With --nats, or bus.url in the file, the services join that bus and none is embedded.`,
 		Args: cobra.NoArgs,
@@ -143,7 +145,7 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 	log, web := common.NewLogger(a.Stderr), make(chan net.Addr, 1)
 	all = append(slices.Clone(all), announcer{web})
 	if embedded {
-		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus"), Log: log})
+		s, err := startBus(common, log)
 		if err != nil {
 			return err
 		}
@@ -156,9 +158,22 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 	var snapshots conc.WaitGroup
 	defer func() { stop(); snapshots.Wait() }()
 	if embedded {
-		snapshots.Go(func() { keepLogged(beside, common.NATS, common.DataDir, log) })
+		snapshots.Go(func() { keepLogged(beside, common, log) })
 	}
 	return run.Together(ctx, common, a.Stderr, func(at net.Addr) { web <- at }, all...)
+}
+
+// startBus starts the embedded bus, with keys for all who may connect.
+func startBus(common run.Common, log *slog.Logger) (*busserver.Server, error) {
+	keys := identity.Keys(common.KeysDir())
+	if err := keys.Make(); err != nil {
+		return nil, err
+	}
+	accounts, err := keys.Accounts()
+	if err != nil {
+		return nil, err
+	}
+	return busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus"), Accounts: accounts, Log: log})
 }
 
 // furnishTime bounds furnish: if the disk is full, readiness says so, and not the lack of any answer.
@@ -168,7 +183,7 @@ const furnishTime = 5 * time.Second
 func furnish(ctx context.Context, common run.Common) {
 	ctx, cancel := context.WithTimeout(ctx, furnishTime)
 	defer cancel()
-	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"}); err == nil {
+	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "up"}); err == nil {
 		if b.Ensure(ctx) == nil { // who cannot work without says why
 			_ = b.CheckJobs(ctx)
 		}
@@ -177,10 +192,10 @@ func furnish(ctx context.Context, common run.Common) {
 }
 
 // checkJobs notices before services work whether the newest facts of jobs are there.
-func checkJobs(ctx context.Context, url string) {
+func checkJobs(ctx context.Context, common run.Common) {
 	ctx, cancel := context.WithTimeout(ctx, furnishTime)
 	defer cancel()
-	if b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "bus"}); err == nil {
+	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "bus"}); err == nil {
 		_ = b.CheckJobs(ctx) // who cannot work says why
 		b.Close()
 	}
@@ -197,7 +212,7 @@ func lockDir(dir string) (func(), error) {
 
 func (a *app) busCommand() *cobra.Command {
 	all, set := settings.New()
-	mine := func(s *config.Setting) bool { return s.Name == "port" || s.Name == "data-dir" }
+	mine := func(s *config.Setting) bool { return s.Name == "port" || s.Name == "data-dir" || s.Name == "keys" }
 	var line *config.CommandLine
 	cmd := &cobra.Command{
 		Use:   "bus",
@@ -207,7 +222,7 @@ func (a *app) busCommand() *cobra.Command {
 			// The other variables are for other commands.
 			environ := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 				name, _, _ := strings.Cut(pair, "=")
-				return !slices.Contains([]string{"SWITCHYARD_PORT", "SWITCHYARD_DATA_DIR", "SWITCHYARD_CONFIG"}, name)
+				return !slices.Contains([]string{"SWITCHYARD_PORT", "SWITCHYARD_DATA_DIR", "SWITCHYARD_KEYS", "SWITCHYARD_CONFIG"}, name)
 			})
 			if _, err := line.Load(environ); err != nil {
 				return exit.Usagef("%v", err)
@@ -218,20 +233,21 @@ func (a *app) busCommand() *cobra.Command {
 			}
 			defer unlock()
 			log := all.NewLogger(a.Stderr)
-			s, err := busserver.Start(busserver.Options{Port: all.Port, Dir: filepath.Join(all.DataDir, "bus"), Log: log})
+			s, err := startBus(all.Common, log)
 			if err != nil {
 				return err
 			}
 			defer s.Stop()
-			checkJobs(cmd.Context(), s.URL())
+			all.NATS = s.URL()
+			checkJobs(cmd.Context(), all.Common)
 			fmt.Fprintf(a.Stdout, "%s\n", s.URL())
 			connect := func(ctx context.Context) (*bus.Bus, error) {
-				return bus.Connect(ctx, bus.Config{URL: s.URL(), Name: "bus", Log: log})
+				return bus.Connect(ctx, bus.Config{URL: s.URL(), Keys: all.KeysDir(), Name: "bus", Log: log})
 			}
 			var keeping conc.WaitGroup
 			defer keeping.Wait()
 			keeping.Go(func() { disk.KeepReserve(cmd.Context(), all.DataDir, log) })
-			keeping.Go(func() { keepLogged(cmd.Context(), s.URL(), all.DataDir, log) })
+			keeping.Go(func() { keepLogged(cmd.Context(), all.Common, log) })
 			return watchedBus{s}.serve(cmd.Context(), log, connect, func() {})
 		},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -81,7 +82,7 @@ func demo(ctx context.Context, a *console.Console, o demoOptions) error {
 
 // play submits the jobs, shows them, and reports.
 func play(ctx context.Context, a *console.Console, url, dir string, o demoOptions) error {
-	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "cli"})
+	b, err := bus.Connect(ctx, bus.Config{URL: url, Keys: string(identity.KeysOf(dir)), Name: "cli"})
 	if err != nil {
 		return err
 	}

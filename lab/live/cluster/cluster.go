@@ -20,6 +20,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/lab/live"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -78,6 +79,8 @@ func node(i int) []string {
 
 func (c Config) log(name string) string { return filepath.Join(c.Dir, name+".log") }
 
+func (c Config) keys() identity.Keys { return identity.KeysOf(c.Dir) }
+
 func (c Config) contextPath() string { return filepath.Join(c.Dir, "context.json") }
 
 // run runs a program until ctx ends. Settings in the environment, and the machine's file, are for other installations.
@@ -88,7 +91,7 @@ func (c Config) run(ctx context.Context, name, program string, words ...string) 
 	}
 	defer func() { _ = log.Close() }()
 	at := slices.Index(words, "--node")
-	words = append(words, "--config", os.DevNull, "--http", "127.0.0.1:0", "--log-level", "warn", "--data-dir", filepath.Join(c.Dir, words[at+1]))
+	words = append(words, "--config", os.DevNull, "--keys", string(c.keys()), "--http", "127.0.0.1:0", "--log-level", "warn", "--data-dir", filepath.Join(c.Dir, words[at+1]))
 	given := settings.Words(words...)
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin, program), given.Flags...)
 	cmd.Stdout, cmd.Stderr = io.Discard, log

@@ -27,7 +27,7 @@ type watched struct {
 // Play waits for the nodes, submits each job in its time, and returns when all have ended. seen, if not nil, is called
 // after each end with the number of jobs that have ended.
 func (c Config) Play(ctx context.Context, url string, jobs []live.Job, seen func(done int)) (live.Outcome, error) {
-	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "bench"})
+	b, err := bus.Connect(ctx, bus.Config{URL: url, Keys: string(c.keys()), Name: "bench"})
 	if err != nil {
 		return live.Outcome{}, err
 	}

@@ -414,7 +414,7 @@ func TestProcessesOfAnAttemptGetTheSameAnswer(t *testing.T) {
 
 func TestFactsSurviveABusThatIsAway(t *testing.T) {
 	dir := t.TempDir()
-	s, err := busserver.Start(busserver.Options{Dir: dir})
+	s, err := busserver.Start(busserver.Options{Open: true, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +436,7 @@ func TestFactsSurviveABusThatIsAway(t *testing.T) {
 	}
 	// The agent dies as well; what it acknowledged is on disk.
 	b.restart()
-	if s, err = busserver.Start(busserver.Options{Dir: dir, Port: port}); err != nil {
+	if s, err = busserver.Start(busserver.Options{Open: true, Dir: dir, Port: port}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)

@@ -70,7 +70,7 @@ func (a *agent) kill() {
 // startBus starts a bus that the node reaches.
 func startBus(t *testing.T, c *cluster, dir string) *bus.Bus {
 	t.Helper()
-	server, err := busserver.Start(busserver.Options{Host: c.machine, Dir: filepath.Join(dir, "bus")})
+	server, err := busserver.Start(busserver.Options{Open: true, Host: c.machine, Dir: filepath.Join(dir, "bus")})
 	if err != nil {
 		t.Fatal(err)
 	}

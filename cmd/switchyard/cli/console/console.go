@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +26,15 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // Console is the terminal, the output format and the bus of a command.
 type Console struct {
-	Nats    string
+	Nats string
+	// Keys is the folder with the key by which the bus knows the caller.
+	Keys    string
 	Output  string
 	Context string
 	Stdin   io.Reader
@@ -58,6 +62,7 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 	defer cancel()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.PersistentFlags().StringVar(&a.Nats, "nats", a.Nats, "`URL` of the NATS server (default: $SWITCHYARD_NATS, else what switchyard up wrote down, else "+installation.DefaultURL+")")
+	root.PersistentFlags().StringVar(&a.Keys, "keys", a.Keys, "`FOLDER` with the keys of the bus (default: $SWITCHYARD_KEYS, else what switchyard up wrote down)")
 	root.PersistentFlags().StringVarP(&a.Output, "output", "o", "table", "table or json; some commands: csv or html too")
 	if root.PersistentPreRunE == nil {
 		root.PersistentPreRunE = a.Accept("table", "json")
@@ -86,11 +91,31 @@ func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
 	}
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	b, err := bus.Connect(wait, bus.Config{URL: url, Name: "cli"})
-	if err != nil {
+	b, err := bus.Connect(wait, bus.Config{URL: url, Keys: a.KeysFor(url), Name: "cli"})
+	switch {
+	case errors.Is(err, bus.ErrRefused):
+		return nil, exit.Errorf(exit.Unreachable, "the person who runs the bus has its keys, by default in the folder keys of its data folder", "%v", err)
+	case err != nil:
+		for i, u := range urls {
+			urls[i] = bus.Redacted(u)
+		}
 		return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
 	}
 	return b, nil
+}
+
+// KeysFor returns the folder with the keys of the bus at a URL: flag, environment, what the `switchyard up` of that bus
+// wrote down, beside the context file.
+func (a *Console) KeysFor(url string) string {
+	if named := cmp.Or(a.Keys, os.Getenv("SWITCHYARD_KEYS")); named != "" {
+		return named
+	}
+	for _, path := range []string{a.ContextPath(), filepath.Join(installation.DataDir(), installation.ContextName)} {
+		if c, err := installation.ReadContext(path); err == nil && c.NATS == url && c.Keys != "" {
+			return c.Keys
+		}
+	}
+	return string(identity.KeysOf(filepath.Dir(a.ContextPath())))
 }
 
 // Answers reports whether anything answers where the bus should be.
@@ -98,8 +123,8 @@ func (a *Console) Answers(ctx context.Context) bool {
 	return slices.ContainsFunc(a.urls(), func(url string) bool { return installation.Answers(ctx, url) })
 }
 
-// URL returns where the bus should be: flag, environment, what `switchyard up` wrote down, default.
-func (a *Console) URL() string { return a.urls()[0] }
+// URL returns where the bus should be, without a password: flag, environment, what `switchyard up` wrote down, default.
+func (a *Console) URL() string { return bus.Redacted(a.urls()[0]) }
 
 // urls returns where to look for the bus. The `switchyard up` that wrote down its address last may have ended, while
 // another one has the default address.

@@ -60,7 +60,7 @@ func down(ctx context.Context, a *console.Console, path string) error {
 	}
 	result := downResult{Jobs: []train.JobID{}}
 	if isServer(c.PID) {
-		result = downResult{PID: c.PID, Jobs: running(ctx, c.NATS)}
+		result = downResult{PID: c.PID, Jobs: running(ctx, c)}
 		if err := stopServer(ctx, c.PID); err != nil {
 			return err
 		}
@@ -94,11 +94,11 @@ func isServer(pid int) bool {
 }
 
 // running returns the jobs that have processes, as far as the bus says.
-func running(ctx context.Context, url string) []train.JobID {
+func running(ctx context.Context, c installation.Context) []train.JobID {
 	ctx, cancel := context.WithTimeout(ctx, console.ListTimeout)
 	defer cancel()
 	ids := []train.JobID{}
-	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "cli"})
+	b, err := bus.Connect(ctx, bus.Config{URL: c.NATS, Keys: c.Keys, Name: "cli"})
 	if err != nil {
 		return ids
 	}

@@ -123,7 +123,7 @@ func TestLogsAreFollowedToTheEnd(t *testing.T) {
 // The bus may go away and come back while a job is followed: nothing is lost or shown twice.
 func TestLogsAreFollowedThroughARestart(t *testing.T) {
 	dir := t.TempDir()
-	server, err := busserver.Start(busserver.Options{Dir: dir})
+	server, err := busserver.Start(busserver.Options{Open: true, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestLogsAreFollowedThroughARestart(t *testing.T) {
 	})
 	<-middle
 	server.Stop()
-	if server, err = busserver.Start(busserver.Options{Dir: dir, Port: port}); err != nil {
+	if server, err = busserver.Start(busserver.Options{Open: true, Dir: dir, Port: port}); err != nil {
 		t.Fatal(err)
 	}
 	awaitReady(t, b)

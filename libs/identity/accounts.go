@@ -1,0 +1,59 @@
+package identity
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	// Account is where the streams are, and the services speak.
+	Account = "SWITCHYARD"
+	// usersAccount has those who publish job events.
+	usersAccount = "USERS"
+	// usersConnections, usersSubscriptions and usersPayload bound what all of them together can take.
+	usersConnections   = 256
+	usersSubscriptions = 4096
+	usersPayload       = 320 << 10
+)
+
+// Accounts returns the accounts that a nats-server needs, as part of its configuration: every role by its public key,
+// with what it may do.
+//
+// Users are in an account of their own, which imports the subjects of the facts that anyone may publish and nothing
+// else. The server answers on subjects of that account: no request, reply subject or header of a user reaches a stream
+// otherwise.
+func (k Keys) Accounts() (string, error) {
+	public := map[string]string{}
+	for _, role := range Roles() {
+		var err error
+		if public[role], err = k.public(role); err != nil {
+			return "", err
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", Account)
+	fmt.Fprintf(&b, "      # %s\n      {nkey: %s}\n", Operator, public[Operator])
+	for _, s := range Services() {
+		p := ServicePermissions(s)
+		fmt.Fprintf(&b, "      # %s\n      {nkey: %s, permissions: {\n        publish: [%s]\n        subscribe: [%s]\n      }}\n", s, public[s], quoted(p.Publish), quoted(p.Subscribe))
+	}
+	fmt.Fprintf(&b, "    ]\n    exports: [\n")
+	for _, subject := range Public() {
+		fmt.Fprintf(&b, "      {service: %q, accounts: [%s]}\n", subject, usersAccount)
+	}
+	fmt.Fprintf(&b, "    ]\n  }\n  %s {\n    limits: {max_connections: %d, max_subscriptions: %d, max_payload: %d}\n", usersAccount, usersConnections, usersSubscriptions, usersPayload)
+	fmt.Fprintf(&b, "    users: [\n      # %s\n      {nkey: %s, permissions: {publish: [%s], subscribe: [\"_INBOX.>\"]}}\n    ]\n    imports: [\n", User, public[User], quoted(Public()))
+	for _, subject := range Public() {
+		fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
+	}
+	fmt.Fprintf(&b, "    ]\n  }\n}\n")
+	return b.String(), nil
+}
+
+func quoted(subjects []string) string {
+	list := make([]string, len(subjects))
+	for i, s := range subjects {
+		list[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(list, ", ")
+}
