@@ -87,4 +87,3 @@ func Redacted(urls string) string {
 	}
 	return strings.Join(list, ",")
 }
-
