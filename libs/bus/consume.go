@@ -24,6 +24,8 @@ type Message struct {
 	Key      string
 	Source   string
 	Cause    string
+	// By is the person who asked, if the service web has found out who it is.
+	By string
 	// TraceParent is the publisher's W3C trace context, if any.
 	TraceParent string
 	// Time is when it happened according to its publisher, else when it was stored.
@@ -39,6 +41,7 @@ type Message struct {
 func newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
 	m := Message{
 		Subject: subject, Key: header.Get(jetstream.MsgIDHeader), Source: header.Get(event.HeaderSource), Cause: header.Get(event.HeaderCause),
+		By:          header.Get(event.HeaderBy),
 		TraceParent: header.Get(event.HeaderTraceParent),
 		Time:        stored, Stored: stored, Sequence: sequence, Data: data,
 	}

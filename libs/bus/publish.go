@@ -168,6 +168,9 @@ func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
 	if f.Cause != "" {
 		msg.Header.Set(event.HeaderCause, f.Cause)
 	}
+	if f.By != "" {
+		msg.Header.Set(event.HeaderBy, f.By)
+	}
 	if f.TraceParent != "" {
 		msg.Header.Set(event.HeaderTraceParent, f.TraceParent)
 	}

@@ -3,6 +3,7 @@ package contract
 import (
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -37,6 +38,8 @@ const (
 	Settings       Bucket[train.Setting]            = "settings"
 	Profiles       Bucket[GroundTruth]              = "profiles"
 	Notices        Bucket[train.Notices]            = "notices"
+	Users          Bucket[access.Person]            = "users"
+	Tenants        Bucket[access.Tenant]            = "tenants"
 	Leases         Bucket[Lease]                    = "leases"
 )
 
@@ -203,6 +206,18 @@ func Buckets() []BucketInfo {
 			Name: string(Notices), Doc: "The notices about jobs that people got.", Made: Restored, Loss: "which notices were sent since the snapshot: those are sent again",
 			Records: []Record{
 				record(Notices, "Notices", "<job>", admission, "The notices about a job that were delivered or given up."),
+			},
+		},
+		{
+			Name: string(Users), Doc: "The roles and tenants of people.", Made: Restored, Loss: "roles given since the snapshot",
+			Records: []Record{
+				record(Users, "Users", "<user, with = for .>", admission, "The role and the tenant of a person. Those without a record are users.", web),
+			},
+		},
+		{
+			Name: string(Tenants), Doc: "The bounds of tenants.", Made: Restored, Loss: "bounds set since the snapshot",
+			Records: []Record{
+				record(Tenants, "Tenants", "<tenant, with = for .>", admission, "What the jobs of a tenant may take together.", planner, web),
 			},
 		},
 		{

@@ -103,7 +103,7 @@ func DecodeBody(k Kind, data []byte) (any, error) {
 	if err := checkSize(body, data); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", k.Subject(), err)
 	}
-	if len(data) == 0 && k.Publisher == "anyone" {
+	if len(data) == 0 && k.Asked() {
 		return body, nil
 	}
 	if err := json.Unmarshal(data, body); err != nil {

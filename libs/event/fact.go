@@ -26,6 +26,7 @@ const (
 	HeaderEncoding    = "Content-Encoding"
 	HeaderTime        = "Yard-Time"
 	HeaderSource      = "Yard-Source"
+	HeaderBy          = "Yard-By"
 	HeaderCause       = "Yard-Cause"
 	HeaderTraceParent = "traceparent"
 )
@@ -39,6 +40,8 @@ type Fact struct {
 	Time   time.Time
 	Source string
 	Cause  string
+	// By is the person who asks for it, as the service web knows him.
+	By string
 	// TraceParent is the W3C trace context, passed on from the fact that this one follows from.
 	TraceParent string
 	Body        any

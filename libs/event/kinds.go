@@ -9,7 +9,7 @@ type Kind struct {
 	Version int
 	// Stream stores the fact.
 	Stream string
-	// Publisher is the only service that publishes it, or Anyone.
+	// Publisher is the only service that publishes it, or Anyone or Operators.
 	Publisher string
 	// Key is the pattern of its idempotency key (Nats-Msg-Id).
 	Key string
@@ -25,11 +25,15 @@ func (k Kind) Subject() string {
 	return Subject{Entity: k.Entity, ID: "<id>", Fact: k.Fact, Version: k.Version}.String()
 }
 
-// Anyone is the Publisher of submissions and requests, AnyService that of what each service reports of itself.
+// The publishers of facts that belong to no single service: all people, operators alone, and each service about itself.
 const (
 	Anyone     = "anyone"
+	Operators  = "operators"
 	AnyService = "any service"
 )
+
+// Asked reports whether people publish facts of the kind, rather than a service.
+func (k Kind) Asked() bool { return k.Publisher == Anyone || k.Publisher == Operators }
 
 // The facts of a job.
 const (
@@ -181,7 +185,7 @@ func Kinds() []Kind {
 			"A message that could not be handled; <id> is the consumer's name.", body[Poisoned],
 		},
 	}
-	return slices.Concat(kinds, nodeKinds(), tuneKinds())
+	return slices.Concat(kinds, nodeKinds(), peopleKinds(), tuneKinds())
 }
 
 // Find returns the kind of a subject.

@@ -63,11 +63,11 @@ func nodeKinds() []Kind {
 		return Kind{"node", fact, 1, StreamNodes, publisher, key, false, doc, newBody}
 	}
 	return []Kind{
-		node(FactCordonRequested, Anyone, "node/<id>/cordon_requested/<time>",
+		node(FactCordonRequested, Operators, "node/<id>/cordon_requested/<time>",
 			"A request to give no more jobs to a node, or to some of its devices.", body[CordonRequested]),
-		node(FactDrainRequested, Anyone, "node/<id>/drain_requested/<time>",
+		node(FactDrainRequested, Operators, "node/<id>/drain_requested/<time>",
 			"The same, and jobs that run there leave at their next save.", body[DrainRequested]),
-		node(FactResumeRequested, Anyone, "node/<id>/resume_requested/<time>",
+		node(FactResumeRequested, Operators, "node/<id>/resume_requested/<time>",
 			"A request to give jobs to a node again, or to some of its devices.", body[ResumeRequested]),
 		node(FactSetAside, "planner", "node/<id>/set_aside/<job>/<attempt>",
 			"Different jobs were lost there again and again: it gets no more jobs for a while.", body[NodeSetAside]),

@@ -46,10 +46,10 @@ func ParseSubject(s string) (Subject, error) {
 	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
 }
 
-// checkID checks the id of an entity. A link's id may be longer than others and contains '=', which joins two names of
-// any kind into one token.
+// checkID checks the id of an entity. The id of a link, user or tenant may be longer than others and contain '=', which
+// joins two names of any kind, or the parts of one, into one token.
 func checkID(entity, id string) error {
-	if entity != "net" {
+	if entity != "net" && entity != EntityUser && entity != EntityTenant {
 		_, err := train.ParseJobID(id)
 		return err
 	}
@@ -58,7 +58,7 @@ func checkID(entity, id string) error {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_=", c))
 	})
 	if id == "" || len(id) > mostLink || odd {
-		return fmt.Errorf("link %.80q: want 1 to %d letters, digits, '-', '_' or '='", id, mostLink)
+		return fmt.Errorf("%s %.80q: want 1 to %d letters, digits, '-', '_' or '='", entity, id, mostLink)
 	}
 	return nil
 }

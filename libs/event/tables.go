@@ -15,6 +15,7 @@ const (
 	StreamTune      = "TUNE"
 	StreamNet       = "NET"
 	StreamNodes     = "NODES"
+	StreamPeople    = "PEOPLE"
 	StreamPoison    = "POISON"
 )
 
@@ -68,6 +69,7 @@ func Streams() []Stream {
 		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments.", "the history of experiments; their records stay as they are"},
 		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Links of the network that lose or delay packets.", "the history of links"},
 		{StreamNodes, []string{"yard.node.>"}, 30 * day, gib / 16, true, "Requests about nodes, and what the planner decides about them.", "orders that the planner has not seen yet"},
+		{StreamPeople, []string{"yard.user.>", "yard.tenant.>"}, 400 * day, gib / 16, false, "Requests about users and tenants.", "requests that admission has not seen yet"},
 		{
 			StreamPoison,
 			[]string{"yard.poison.>"},

@@ -112,6 +112,9 @@ func ServicePermissions(service string) Permissions {
 	if len(talk.answers) > 0 {
 		p.Publish = append(p.Publish, "_INBOX.>") // nobody guesses the inbox of another question
 	}
+	if service == "web" { // which asks whether the person is one
+		p.Publish = append(p.Publish, facts(event.Operators)...)
+	}
 	if service == "admission" {
 		// It says when the register is whole, and deletes folders that no job needs.
 		p.Publish = append(p.Publish, "$JS.API.STREAM.UPDATE.KV_"+string(contract.Jobs), "$O."+contract.Uploads+".>", "$JS.API.STREAM.PURGE.OBJ_"+contract.Uploads)

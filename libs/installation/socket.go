@@ -2,15 +2,42 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 )
+
+// SharedSocket is where the users of a machine find the service web of its installation, if they have none of their
+// own.
+const SharedSocket = "/run/switchyard/web.sock"
 
 // ListenUnix listens on a Unix socket that its owner alone may open. It takes the place of the one before, and has its
 // mode from the first moment.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
+	return listenUnix(ctx, path, func(path string) error { return os.Chmod(path, 0o600) })
+}
+
+// ListenShared is ListenUnix for a socket that the members of a group may open or, without a group, everybody.
+func ListenShared(ctx context.Context, path, group string) (net.Listener, error) {
+	return listenUnix(ctx, path, func(path string) error {
+		if group == "" {
+			return os.Chmod(path, 0o666) //nolint:gosec // the kernel says who is connected
+		}
+		g, err := user.LookupGroup(group)
+		if err != nil {
+			return err
+		}
+		gid, err := strconv.Atoi(g.Gid)
+		return errors.Join(err, os.Chown(path, -1, gid), os.Chmod(path, 0o660))
+	})
+}
+
+// listenUnix listens on a Unix socket that those may open whom permit lets.
+func listenUnix(ctx context.Context, path string, permit func(path string) error) (net.Listener, error) {
 	folder, short, err := openFolder(path)
 	if err != nil {
 		return nil, err
@@ -27,7 +54,7 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // the path may belong to the next process by then
 	}
-	err = os.Chmod(fresh, 0o600)
+	err = permit(fresh)
 	if err == nil {
 		err = os.Rename(fresh, short)
 	}

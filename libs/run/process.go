@@ -180,7 +180,7 @@ func ServeHTTP(ctx context.Context, address string, h http.Handler, ready func(n
 
 // ServeListener serves h on an open listener until ctx ends, then lets the requests in flight finish.
 func ServeListener(ctx context.Context, listener net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	s := &http.Server{Handler: h, ConnContext: withConn, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()

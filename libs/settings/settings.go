@@ -21,6 +21,7 @@ type All struct {
 	NodeAgent   NodeAgent
 	Energy      Energy
 	Experiments Experiments
+	Web         Web
 }
 
 // The names of the sections of services.
@@ -32,6 +33,7 @@ const (
 	NodeAgentSection   = "nodeagent"
 	EnergySection      = "energy"
 	ExperimentsSection = "experiments"
+	WebSection         = "web"
 )
 
 // Declare declares all settings in set.
@@ -44,6 +46,7 @@ func (a *All) Declare(set *config.Set) {
 	a.NodeAgent.Declare(set)
 	a.Energy.Declare(set)
 	a.Experiments.Declare(set)
+	a.Web.Declare(set)
 	set.Gone(gone()...)
 }
 

@@ -43,8 +43,16 @@ func (l *inventory) snapshot() fit.Inventory {
 // queue holds the jobs that wait for devices, each with its place when it came, and those that wait for other jobs.
 type queue struct {
 	mu      sync.Mutex
-	waiting map[train.JobID]int
+	waiting map[train.JobID]waiter
+	// tenants counts them by tenant.
+	tenants map[string]int
 	after   map[train.JobID][]train.Dependency
+}
+
+// waiter is the place and the tenant of a job that waits.
+type waiter struct {
+	place  int
+	tenant string
 }
 
 func (l *queue) observe(e bus.Entry[train.Job], deleted bool) {
@@ -55,13 +63,28 @@ func (l *queue) observe(e bus.Entry[train.Job], deleted bool) {
 	if awaits := e.Value.Awaits(); len(awaits) > 0 && !deleted && !e.Value.State.Terminal() {
 		l.after[id] = awaits
 	}
-	if deleted || e.Value.State.Terminal() || e.Value.State.Active() {
+	known, was := l.waiting[id]
+	if was {
+		l.tenants[known.tenant]--
 		delete(l.waiting, id)
+	}
+	if deleted || e.Value.State.Terminal() || e.Value.State.Active() {
 		return
 	}
-	if l.waiting[id] == 0 {
-		l.waiting[id] = len(l.waiting) + 1
+	w := waiter{place: cmp.Or(known.place, len(l.waiting)+1), tenant: e.Value.Spec.Tenant}
+	l.waiting[id] = w
+	l.tenants[w.tenant]++
+}
+
+// of returns how many jobs of a tenant wait besides one.
+func (l *queue) of(tenant string, besides train.JobID) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.tenants[tenant]
+	if own, in := l.waiting[besides]; in && own.tenant == tenant {
+		n--
 	}
+	return n
 }
 
 // waitingFor returns the jobs that wait for another, in order.
@@ -82,8 +105,8 @@ func (l *queue) waitingFor(other train.JobID) []train.JobID {
 func (l *queue) position(id train.JobID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if place, in := l.waiting[id]; in {
-		return min(place, len(l.waiting))
+	if w, in := l.waiting[id]; in {
+		return min(w.place, len(l.waiting))
 	}
 	return len(l.waiting) + 1
 }

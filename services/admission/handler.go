@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ type handler struct {
 	jobs *bus.KV[train.Job]
 	// experiments says which jobs are trials.
 	experiments *bus.KV[contract.Trials]
+	people      *people
 	records     records
 	inventory   inventory
 	queue       queue
@@ -39,10 +41,10 @@ type handler struct {
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
 	return &handler{
-		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: m,
+		bus: b, jobs: jobs, people: unknownPeople(), who: who, roots: roots, log: log, meters: m,
 		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
-		queue:     queue{waiting: map[train.JobID]int{}, after: map[train.JobID][]train.Dependency{}},
+		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID][]train.Dependency{}},
 	}
 }
 
@@ -115,7 +117,9 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 		member := train.MemberID(id, index)
 		switch _, ended := job.Ended[member]; {
 		case m.Parsed.Fact == event.FactAdmitted:
-			facts = append(facts, event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)}))
+			submission := event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)})
+			submission.By = job.Spec.User
+			facts = append(facts, submission)
 		case !ended:
 			facts = append(facts, event.JobFact(member, m.Parsed.Fact, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence), json.RawMessage(m.Data)))
 		}
@@ -135,9 +139,11 @@ func (d *handler) released(ended train.JobID, as train.State) []event.Fact {
 
 // submission is the decoded body of a submitted fact.
 type submission struct {
-	spec    train.Spec
-	hash    string
-	at      time.Time
+	spec train.Spec
+	hash string
+	at   time.Time
+	// by is the person who submits, if web or admission itself says so.
+	by      string
 	reasons []train.Reason
 }
 
@@ -146,7 +152,7 @@ const maxSpecBytes = event.MaxBodyBytes - 32<<10
 
 // read decodes a submission. An unreadable submission is identified by its hash.
 func read(m bus.Message) submission {
-	s := submission{hash: register.HashBytes(m.Data), at: m.Stored}
+	s := submission{hash: register.HashBytes(m.Data), at: m.Stored, by: m.By}
 	if m.Parsed.Version != 1 {
 		s.reasons = []train.Reason{{
 			Code: "UnsupportedVersion", Message: fmt.Sprintf("want submitted.v1, found submitted.v%d", m.Parsed.Version), Hint: "submit with the scheduler's version of the command line",
@@ -300,14 +306,25 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
-	who, where, err := d.around(ctx, id, s.spec, s.at)
+	who, where, err := d.around(ctx, id, s.spec, d.identify(s.by), s.at)
 	return fit.Check(s.spec, who, where, resolve(s.spec, d.roots)), where, err
 }
 
+// identify returns the identity of a submitter: that of the installation, unless he is known by name.
+func (d *handler) identify(by string) fit.Identity {
+	who := d.who
+	if by != "" {
+		who.User, who.Tenant, who.TrustBodies = by, cmp.Or(d.people.tenantOf(by), who.Tenant), false
+	}
+	return who
+}
+
 // around returns what a spec is checked against at a time.
-func (d *handler) around(ctx context.Context, id train.JobID, spec train.Spec, at time.Time) (who fit.Identity, where fit.Inventory, err error) {
-	who, where = d.who, d.inventory.snapshot()
+func (d *handler) around(ctx context.Context, id train.JobID, spec train.Spec, by fit.Identity, at time.Time) (who fit.Identity, where fit.Inventory, err error) {
+	who, where = by, d.inventory.snapshot()
 	who.At, where.ID = at, id
+	tenant := cmp.Or(spec.Tenant, who.Tenant)
+	where.Bounds, where.Waiting = d.people.of(tenant), d.queue.of(tenant, id)
 	if where.Jobs, err = d.named(ctx, id, spec); err == nil {
 		where.Continued, err = d.earlier(ctx, id, spec.Continue)
 	}
@@ -373,7 +390,7 @@ func (d *handler) factOf(ctx context.Context, id train.JobID, m bus.Message) (f 
 		}
 	}
 	f = register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
-	if kind.Publisher == event.Anyone {
+	if kind.Asked() {
 		f.Time = m.Stored // a user's clock must not order facts
 	}
 	return f, false, nil
@@ -385,7 +402,7 @@ func readFact(m bus.Message) (event.Kind, any, error) {
 	if !known {
 		return kind, nil, fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
 	}
-	if kind.Publisher != event.Anyone && m.Source != kind.Publisher {
+	if !kind.Asked() && m.Source != kind.Publisher {
 		return kind, nil, fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
 			m.Subject, m.Source, kind.Publisher)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -34,6 +35,7 @@ type cache struct {
 	// conditions and eligible are by node.
 	conditions map[string]train.NodeCondition
 	eligible   map[string]train.Eligibility
+	bounds     map[string]access.Tenant // of tenants
 	missing    map[string]bool
 	restarts   restartMean
 	// changed has room for one signal that something is new.
@@ -45,11 +47,11 @@ func newCache() *cache {
 		jobs: map[string]*train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
-		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{},
+		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			string(contract.Jobs): true, string(contract.Nodes): true, string(contract.Attempts): true, string(contract.Reports): true, string(contract.Models): true,
-			string(contract.Rates): true, string(contract.Conditions): true, string(contract.Eligibility): true,
+			string(contract.Rates): true, string(contract.Conditions): true, string(contract.Eligibility): true, string(contract.Tenants): true,
 			string(contract.Interference): true, string(contract.Links): true, string(contract.Settings): true,
 		},
 	}
@@ -226,6 +228,13 @@ func (p *cache) observeEligibility(e bus.Entry[train.Eligibility], deleted bool)
 	observe(p, p.eligible, e, deleted)
 }
 
+// observeTenant takes note of the bounds of a tenant.
+func (p *cache) observeTenant(e bus.Entry[access.Tenant], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	observe(p, p.bounds, e, deleted)
+}
+
 // node returns a node, and how many nodes there are.
 func (p *cache) node(id train.NodeID) (train.Node, int) {
 	p.mu.Lock()
@@ -285,7 +294,7 @@ func (p *cache) records() records.Records {
 	return records.Records{
 		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes,
 		Links: p.degraded(), Silence: func(n train.NodeID) time.Duration { return p.silence.of(string(n)) }, Interference: p.interference,
-		RestartSeconds: p.restarts.seconds(), Conditions: p.conditions, Eligibility: p.eligible,
+		RestartSeconds: p.restarts.seconds(), Conditions: p.conditions, Eligibility: p.eligible, Tenants: p.bounds,
 	}
 }
 

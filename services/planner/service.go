@@ -140,6 +140,7 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Settings, known.observeSetting),
 		follow(ctx, b, watching, known, contract.Conditions, known.observeCondition),
 		follow(ctx, b, watching, known, contract.Eligibility, known.observeEligibility),
+		follow(ctx, b, watching, known, contract.Tenants, known.observeTenant),
 		follow(ctx, b, watching, known, contract.Rates, rates.see),
 	)
 }

@@ -12,14 +12,17 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
 
 // publish stores the fact of a route, as any client of the bus could.
 func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 	kind := route.Fact
-	id, err := train.ParseJobID(r.PathValue("id"))
+	subject := event.Subject{Entity: kind.Entity, ID: r.PathValue("id"), Fact: kind.Fact, Version: kind.Version}
+	if _, err := event.ParseSubject(subject.String()); err != nil {
+		return answer{}, err
+	}
+	person, err := s.mayPublish(r, kind)
 	if err != nil {
 		return answer{}, err
 	}
@@ -33,8 +36,8 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		p.Reasons = reasons
 		return answer{}, problemError{p}
 	}
-	subject := event.Subject{Entity: kind.Entity, ID: string(id), Fact: kind.Fact, Version: kind.Version}
-	fact := event.Fact{Subject: subject, Key: factKey(kind, id, r.Header.Get(api.KeyHeader)), Once: kind.Once, Body: body}
+	attribute(body, person)
+	fact := event.Fact{Subject: subject, Key: factKey(kind, subject.ID, r.Header.Get(api.KeyHeader)), By: person.Name, Once: kind.Once, Body: body}
 	accepted := api.Accepted{Subject: subject.String()}
 	if kind.Once {
 		accepted.Repeat, err = s.bus.PublishOnce(r.Context(), kind.Stream, fact)
@@ -43,7 +46,7 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 	}
 	switch {
 	case errors.Is(err, bus.ErrConflict):
-		err = problemError{problem(http.StatusConflict, fmt.Sprintf("%s %s: another submission has this id, and the first one stands", kind.Entity, id), "choose another id")}
+		err = problemError{problem(http.StatusConflict, fmt.Sprintf("%s %s: another submission has this id, and the first one stands", kind.Entity, subject.ID), "choose another id")}
 	case err != nil:
 		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "send it again: the same fact is stored once")}
 	}
@@ -51,7 +54,7 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 }
 
 // factKey fills the pattern of a kind's key: the id, and the caller's word for whatever tells requests apart.
-func factKey(kind event.Kind, id train.JobID, word string) string {
-	key := strings.ReplaceAll(kind.Key, "<id>", string(id))
+func factKey(kind event.Kind, id, word string) string {
+	key := strings.ReplaceAll(kind.Key, "<id>", id)
 	return regexp.MustCompile("<[^>]*>").ReplaceAllLiteralString(key, cmp.Or(word, rand.Text()))
 }

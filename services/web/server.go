@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -23,7 +24,9 @@ type server struct {
 	url   string
 	bus   *bus.Bus
 	known *known
-	now   func() time.Time
+	// people knows who asks.
+	people *people
+	now    func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
 }
@@ -43,10 +46,12 @@ func (s server) handler() http.Handler {
 		api.RouteJob:     s.job,
 		api.RouteStands:  s.standing,
 		api.RouteRecords: s.records,
-		api.RouteLog:     executor[train.LogRequest, train.LogChunk](s, train.LogSubject, logQuestion),
-		api.RouteFiles:   executor[train.FileRequest, train.FileAnswer](s, train.FileSubject, fileQuestion),
+		api.RouteLog:     executor[train.LogRequest, train.LogChunk](s, access.ReadOutput, train.LogSubject, logQuestion),
+		api.RouteFiles:   executor[train.FileRequest, train.FileAnswer](s, access.ReadFiles, train.FileSubject, fileQuestion),
 		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.Nodes(x, q, s.now()), nil }),
 		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
+		api.RouteUsers:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Users, q), nil }),
+		api.RouteTenants: listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Tenants, q), nil }),
 		api.RouteModels:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
 	}
 	mux := http.NewServeMux()
@@ -106,9 +111,18 @@ func (s server) job(route api.Route, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	person, err := s.caller(r)
+	if err != nil {
+		return answer{}, err
+	}
 	var d view.Detail
 	position, err := s.find(r, q.User, func(x *index.Index, job train.Job) { d = view.Describe(x, job, s.now()) })
-	if err == nil {
+	for i, other := range d.Beside {
+		d.Beside[i].Job = public(person, other.Job)
+	}
+	if err == nil && access.May(person, access.SeeSpec, ownerOf(d.Job)) != nil {
+		d.Job = d.Job.Public()
+	} else if err == nil {
 		err = s.bus.Stored(r.Context(), event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
 	}
 	return answer{position: position, body: d}, err
@@ -120,6 +134,10 @@ func (s server) standing(route api.Route, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	person, err := s.caller(r)
+	if err != nil {
+		return answer{}, err
+	}
 	var standing view.Standing
 	position, err := s.find(r, q.User, func(x *index.Index, job train.Job) { standing = view.Stand(x, job) })
 	if err == nil && standing.Home == "" && standing.Job.Attempt > 0 {
@@ -128,6 +146,7 @@ func (s server) standing(route api.Route, r *http.Request) (answer, error) {
 			standing.Home = view.HomeOf(started)
 		}
 	}
+	standing.Job = public(person, standing.Job)
 	return answer{position: position, body: standing}, err
 }
 
@@ -169,7 +188,7 @@ func (s server) unread(ctx context.Context, ref string) (job train.Job, found bo
 }
 
 // executor asks the executor of a node about a job.
-func executor[Q, A any](s server, subject func(train.NodeID) string, question func(job train.JobID, path string, offset int64) Q) func(api.Route, *http.Request) (answer, error) {
+func executor[Q, A any](s server, op access.Operation, subject func(train.NodeID) string, question func(job train.JobID, path string, offset int64) Q) func(api.Route, *http.Request) (answer, error) {
 	return func(route api.Route, r *http.Request) (answer, error) {
 		values := r.URL.Query()
 		if _, err := route.Decode(values); err != nil {
@@ -177,6 +196,9 @@ func executor[Q, A any](s server, subject func(train.NodeID) string, question fu
 		}
 		job, err := train.ParseJobID(values.Get("job"))
 		if err != nil {
+			return answer{}, err
+		}
+		if err := s.mayToJob(r, op, job); err != nil {
 			return answer{}, err
 		}
 		offset, err := strconv.ParseInt(cmp.Or(values.Get("offset"), "0"), 10, 64)

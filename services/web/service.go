@@ -16,16 +16,20 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 )
 
 // Service is the service web.
-type Service struct{ now func() time.Time }
+type Service struct {
+	config settings.Web
+	now    func() time.Time
+}
 
 // New makes the service. now is its clock.
-func New(now func() time.Time) *Service { return &Service{now} }
+func New(c settings.Web, now func() time.Time) *Service { return &Service{c, now} }
 
 // Name implements run.Service.
 func (s *Service) Name() string { return "web" }
@@ -42,13 +46,21 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	defer b.Close()
 	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	answer := s.serve(p, server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, now: s.now, closing: ctx.Done()}.handler())
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, people: newPeople(), now: s.now, closing: ctx.Done()}.handler()
+	doors := []func(context.Context) error{s.serve(p, answers)}
+	if s.config.SharedSocket != "" {
+		doors = append(doors, s.serveShared(p, answers))
+	}
 	for bucket, sources := range known.index.Buckets() {
 		complete := tick.NewLatch()
 		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, bucket, sources, complete.Open) })
-		answer = complete.Then(answer)
+		for i, door := range doors {
+			doors[i] = complete.Then(door)
+		}
 	}
-	running.Go(answer)
+	for _, door := range doors {
+		running.Go(door)
+	}
 	return running.Wait()
 }
 
@@ -62,6 +74,18 @@ func (s *Service) serve(p run.Process, answers http.Handler) func(context.Contex
 		}
 		p.Log.Debug("serving the API", "socket", socket)
 		p.Started()
+		return run.ServeListener(ctx, listener, answers)
+	}
+}
+
+// serveShared answers on the socket of the other users of the machine.
+func (s *Service) serveShared(p run.Process, answers http.Handler) func(context.Context) error {
+	return func(ctx context.Context) error {
+		listener, err := installation.ListenShared(ctx, s.config.SharedSocket, s.config.SharedGroup)
+		if err != nil {
+			return err
+		}
+		p.Log.Info("serving the users of the machine", "socket", s.config.SharedSocket, "group", s.config.SharedGroup)
 		return run.ServeListener(ctx, listener, answers)
 	}
 }

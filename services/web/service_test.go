@@ -27,6 +27,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
@@ -42,6 +43,7 @@ type bench struct {
 	bus    *bus.Bus
 	dir    string
 	client *http.Client
+	config settings.Web
 }
 
 func newBench(t *testing.T) *bench {
@@ -72,7 +74,7 @@ func (b *bench) serve() (stop func()) {
 	health := make(chan net.Addr, 1)
 	var running conc.WaitGroup
 	running.Go(func() {
-		if err := run.Together(ctx, common, io.Discard, func(a net.Addr) { health <- a }, New(time.Now)); err != nil && ctx.Err() == nil {
+		if err := run.Together(ctx, common, io.Discard, func(a net.Addr) { health <- a }, New(b.config, time.Now)); err != nil && ctx.Err() == nil {
 			b.t.Error(err)
 		}
 	})

@@ -35,6 +35,10 @@ func (s server) records(route api.Route, r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	ids := strings.Split(values.Get("id"), ",")
+	person, err := s.caller(r)
+	if err != nil {
+		return answer{}, err
+	}
 	at, known := s.known.parse(values.Get("since"))
 	late := time.NewTimer(waiting)
 	defer late.Stop()
@@ -45,7 +49,7 @@ func (s server) records(route api.Route, r *http.Request) (answer, error) {
 			break
 		}
 		if at = last; len(held.Jobs) > 0 {
-			return answer{position: s.known.position(at), body: held}, nil
+			return answer{position: s.known.position(at), body: publicHeld(person, held)}, nil
 		}
 		select {
 		case <-news:
@@ -58,7 +62,7 @@ func (s server) records(route api.Route, r *http.Request) (answer, error) {
 	}
 	var held view.Held
 	position := s.known.read(func(x *index.Index) { held = view.Pick(x, ids) })
-	return answer{position: position, body: held}, nil
+	return answer{position: position, body: publicHeld(person, held)}, nil
 }
 
 // touched returns the ids of jobs whose records have changed, and of those that the newest plan is the first to know.

@@ -66,7 +66,7 @@ nats --context switchyard-operator kv get jobs mnist-1
 
 ` + "`admitted`" + ` or ` + "`rejected`" + ` with every reason follows at once. The same body again changes nothing; another body under a taken id
 gets ` + "`conflicted`" + `, and the first one stands. User and tenant are those of the user that runs admission, or of
-` + "`admission.identity_user`" + ` and ` + "`admission.identity_tenant`" + `; a body that names others is refused unless ` + "`admission.trust_bodies`" + ` is set. A body is at most 256 KiB
+` + "`admission.identity_user`" + ` and ` + "`admission.identity_tenant`" + `; a body that names others is refused unless ` + "`admission.trust_bodies`" + ` is set. A submission through the service [web](web.md) is its sender's ([access.md](access.md)). A body is at most 256 KiB
 of JSON without unknown keys, duplicate keys or nulls. To end a job, store ` + "`{}`" + ` on ` + "`yard.job.mnist-1.cancel_requested.v1`" + `.
 
 In Go, with nats.go's jetstream package, on a connection with the option of ` + "`nats.NkeyOptionFromSeed(\"KEYS/user.nk\")`" + `:
@@ -89,6 +89,7 @@ ack = await js.publish("yard.job.mnist-1.submitted.v1", body, headers={"Nats-Exp
 | ` + "`" + event.HeaderTime + "`" + ` | when it happened, by the publisher; by default, and for submissions and cancellations, the time of storing |
 | ` + "`" + event.HeaderSource + "`" + ` | the publishing service; a fact from another service than its publisher goes to POISON |
 | ` + "`" + event.HeaderCause + "`" + ` | key of the fact that it follows from |
+| ` + "`" + event.HeaderBy + "`" + ` | the person who asked, if the service web knows it ([access.md](access.md)) |
 | ` + "`" + event.HeaderTraceParent + "`" + ` | W3C trace context |
 | ` + "`" + event.HeaderEncoding + "`" + ` | ` + "`gzip`" + ` if the body is packed: a plan of more than 256 KiB |
 `

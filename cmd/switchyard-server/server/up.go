@@ -40,7 +40,7 @@ import (
 // jobs are left in good order.
 func services(c *settings.All) []run.Service {
 	return []run.Service{
-		web.New(time.Now), experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
+		web.New(c.Web, time.Now), experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
 	}
 }
 

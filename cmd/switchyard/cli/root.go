@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/measure"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/network"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/people"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/tune"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
@@ -58,7 +59,7 @@ func group(root *cobra.Command) {
 		{"Change jobs:", "cancel pause resume hold release requeue rerun set"},
 		{"Results and energy:", "get plot report tensorboard purge"},
 		{"Searches, measurements and what-if:", "tune measure render simulate replay bundle"},
-		{"This installation:", "up down doctor node net events config compat bus backup restore repair influx"},
+		{"This installation:", "up down doctor node user tenant net events config compat bus backup restore repair influx"},
 		{"About Switchyard:", "demo version completion help"},
 	}
 	of := map[string]string{}
@@ -84,5 +85,5 @@ func otherCommands() []console.Command {
 		demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
-	return slices.Concat(results.Commands(), cluster.Commands(), whatif.Commands(), single)
+	return slices.Concat(results.Commands(), cluster.Commands(), whatif.Commands(), people.Commands(), single)
 }

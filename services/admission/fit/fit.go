@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -36,6 +37,9 @@ type Inventory struct {
 	// Continued is the job that the spec names in continue; nil if it is unknown.
 	Continued *train.Job
 	Means     Means
+	// Bounds are those of the submitter's tenant. Waiting counts its other jobs that wait.
+	Bounds  access.Bounds
+	Waiting int
 }
 
 // Means are the ways in which people can be notified, besides webhooks.
@@ -127,6 +131,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.continues()
 	c.array()
 	c.notify()
+	c.bounds()
 	malformed := len(c.reasons) > 0
 	c.feasible()
 	v := Verdict{Reasons: bounded(c.reasons), Infeasible: !malformed && len(c.reasons) > 0}
@@ -189,5 +194,19 @@ func (c *checker) completed() train.Spec {
 	replace(&s.SnapshotsDir, c.paths.SnapshotsDir)
 	replace(&s.DatasetsDir, c.paths.DatasetsDir)
 	replace(&s.WorkDir, c.paths.WorkDir)
+	if most := c.where.Bounds.Priority; most != nil && s.Priority == nil {
+		s.Priority = new(min(train.DefaultPriority, *most))
+	}
 	return s.WithDefaults().WithGlobalBatch()
+}
+
+// bounds refuses what the tenant may not have.
+func (c *checker) bounds() {
+	tenant := quote(cmp.Or(c.spec.Tenant, c.who.Tenant))
+	if most := c.where.Bounds.Priority; most != nil && c.spec.Priority != nil && *c.spec.Priority > *most {
+		c.refuse("PriorityTooHigh", "priority", "ask for less, or an operator for more", "want at most %d, which is the highest for tenant %s, found %d", *most, tenant, *c.spec.Priority)
+	}
+	if most := c.where.Bounds.Queued; most != nil && c.where.Waiting >= *most {
+		c.refuse("QueueFull", "", "submit it again once some have started, or ask an operator for more", "%d jobs of tenant %s wait, the most that may", c.where.Waiting, tenant)
+	}
 }

@@ -67,7 +67,7 @@ func (f Fact) parsed() (event.Kind, train.JobID, any, bool) {
 		return event.Kind{}, "", nil, false
 	}
 	kind, known := event.Find(subject)
-	if !known || kind.Publisher != "anyone" && kind.Publisher != f.Source {
+	if !known || !kind.Asked() && kind.Publisher != f.Source {
 		return event.Kind{}, "", nil, false
 	}
 	body, err := event.DecodeBody(kind, f.Body)
@@ -185,7 +185,7 @@ func readJobs(ctx context.Context, b *bus.Bus, s Scope) ([]Fact, error) {
 		if !ok {
 			return
 		}
-		if kind.Publisher == "anyone" {
+		if kind.Asked() {
 			f.Time = m.Stored
 		}
 		if terminal(kind.Fact) && f.Time.Before(s.Since) {

@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -40,6 +42,8 @@ type Records struct {
 	// Conditions and Eligibility are by node.
 	Conditions  map[string]train.NodeCondition
 	Eligibility map[string]train.Eligibility
+	// Tenants are the bounds of tenants, by the keys of their names.
+	Tenants map[string]access.Tenant
 	// Silence is for how long a node has not reported; nil: none is silent.
 	Silence func(train.NodeID) time.Duration
 	// Interference returns what was measured on the devices of nodes; nil: the terms have it.
@@ -52,6 +56,7 @@ type Records struct {
 // part that does not change.
 func (r Records) State(now time.Time, last train.Plan, known bool, terms state.State) state.State {
 	s := terms
+	s.Quotas = r.quotas(terms.Quotas)
 	s.Now, s.Memory = now, last.Memory
 	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = r.RestartSeconds
@@ -227,4 +232,22 @@ func recentRestarts(j *train.Job, now time.Time) int {
 		}
 	}
 	return n
+}
+
+// quotas returns the quotas of tenants: those of their records, in place of the installation's settings.
+func (r Records) quotas(settings map[string]int) map[string]int {
+	if len(r.Tenants) == 0 {
+		return settings
+	}
+	quotas := maps.Clone(settings)
+	for _, t := range r.Tenants {
+		if t.Devices == nil {
+			continue
+		}
+		if quotas == nil {
+			quotas = map[string]int{}
+		}
+		quotas[t.Name] = *t.Devices
+	}
+	return quotas
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
@@ -64,5 +65,17 @@ func TestAResizedJob(t *testing.T) {
 		if j := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{}).Jobs[0]; j.WantsDevices != 4 || j.Resized {
 			t.Errorf("%+v: the experiment wants 4, found %d, resized %v", c, j.WantsDevices, j.Resized)
 		}
+	}
+}
+
+// A tenant's record goes before the setting of the installation.
+func TestTenantsHaveQuotasOfTheirOwn(t *testing.T) {
+	r := Records{
+		Jobs: slices.Values([]*train.Job(nil)), Nodes: slices.Values([]train.Node(nil)),
+		Tenants: map[string]access.Tenant{"a": {Name: "a", Bounds: access.Bounds{Devices: new(2)}}, "b": {Name: "b"}},
+	}
+	settings := map[string]int{"a": 8, "b": 4}
+	if got := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{Quotas: settings}).Quotas; got["a"] != 2 || got["b"] != 4 || settings["a"] != 8 {
+		t.Errorf("quotas %v of settings %v", got, settings)
 	}
 }

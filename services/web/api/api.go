@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -33,6 +34,8 @@ const (
 	RouteNodes   = "nodes"
 	RoutePlan    = "plan"
 	RouteModels  = "models"
+	RouteUsers   = "users"
+	RouteTenants = "tenants"
 	RouteChanges = "changes"
 )
 
@@ -84,6 +87,8 @@ func Routes() []Route {
 		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices, what keeps jobs off them, the jobs on them and their power.", Query: page, Answer: view.Records[view.Node]{}},
 		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
 		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
+		{Name: RouteUsers, Method: "GET", Path: Prefix + "/users", Doc: "The people who have a role or a tenant of their own. All others are users of the installation's tenant.", Query: page, Answer: view.Records[access.Person]{}},
+		{Name: RouteTenants, Method: "GET", Path: Prefix + "/tenants", Doc: "The tenants whose jobs are bounded.", Query: page, Answer: view.Records[access.Tenant]{}},
 		{
 			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},
 			Doc: "What changes from now on, or since a position, as events named changed. An event named reload says that the changes since the position are forgotten. " +
@@ -92,7 +97,7 @@ func Routes() []Route {
 		},
 	}
 	for _, k := range event.Kinds() {
-		if collection := Collection(k.Entity); k.Publisher == "anyone" && collection != "" {
+		if collection := Collection(k.Entity); k.Asked() && collection != "" {
 			routes = append(routes, Route{
 				Name: k.Subject(), Method: "POST", Path: Prefix + "/" + collection + "/{id}/" + k.Fact, Fact: k, Answer: Accepted{},
 				Doc: k.Doc + " The answer comes when the fact is stored; what follows shows in the records.",
@@ -115,6 +120,10 @@ func Collection(entity string) string {
 		return "jobs"
 	case "node":
 		return "nodes"
+	case event.EntityUser:
+		return "users"
+	case event.EntityTenant:
+		return "tenants"
 	}
 	return ""
 }

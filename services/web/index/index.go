@@ -9,6 +9,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -43,6 +44,9 @@ type Index struct {
 	Power       *Table[event.Measured]
 	// Experiments says which there are, and which jobs are their trials.
 	Experiments *Table[contract.Trials]
+	// Users and Tenants are by the keys of their names.
+	Users   *Table[access.Person]
+	Tenants *Table[access.Tenant]
 }
 
 // New makes an empty index.
@@ -54,6 +58,7 @@ func New() *Index {
 		Plans:       newest(Plan, event.StreamPlans, event.PlanSubject()),
 		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}),
 		Experiments: newTable(contract.Bucket[contract.Trials](contract.Experiments), ""),
+		Users:       newTable(contract.Users, ""), Tenants: newTable(contract.Tenants, ""),
 	}
 }
 
@@ -74,7 +79,7 @@ type Source interface {
 
 // Sources are all parts.
 func (x *Index) Sources() []Source {
-	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments, x.Conditions, x.Eligibility, x.Power}
+	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments, x.Conditions, x.Eligibility, x.Power, x.Users, x.Tenants}
 }
 
 // Buckets returns the parts of each bucket.

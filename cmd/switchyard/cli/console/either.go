@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -123,6 +124,16 @@ func (e *either) Log(ctx context.Context, node train.NodeID, job train.JobID, of
 // Files implements Yard.
 func (e *either) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
 	return asking(ctx, e, func(y Yard) (train.FileAnswer, error) { return y.Files(ctx, node, r) })
+}
+
+// Users implements Yard.
+func (e *either) Users(ctx context.Context) ([]*access.Person, error) {
+	return asking(ctx, e, func(y Yard) ([]*access.Person, error) { return y.Users(ctx) })
+}
+
+// Tenants implements Yard.
+func (e *either) Tenants(ctx context.Context) ([]*access.Tenant, error) {
+	return asking(ctx, e, func(y Yard) ([]*access.Tenant, error) { return y.Tenants(ctx) })
 }
 
 // Publish implements Yard.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -162,6 +163,18 @@ func (y onBus) Nodes(ctx context.Context) ([]*train.Node, error) {
 	x := index.New()
 	err := Load(ctx, y.bus, x.Nodes)
 	return view.List(x.Nodes, view.Query{}).Items, err
+}
+
+func (y onBus) Users(ctx context.Context) ([]*access.Person, error) {
+	x := index.New()
+	err := Load(ctx, y.bus, x.Users)
+	return view.List(x.Users, view.Query{}).Items, err
+}
+
+func (y onBus) Tenants(ctx context.Context) ([]*access.Tenant, error) {
+	x := index.New()
+	err := Load(ctx, y.bus, x.Tenants)
+	return view.List(x.Tenants, view.Query{}).Items, err
 }
 
 func (y onBus) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error) {

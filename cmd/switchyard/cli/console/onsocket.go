@@ -17,6 +17,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -100,23 +101,31 @@ func (y onSocket) Records(ctx context.Context, ids []train.JobID) ([]*train.Job,
 }
 
 func (y onSocket) Nodes(ctx context.Context) ([]*train.Node, error) {
-	return nodesAs[train.Node](ctx, y)
+	return listed[train.Node](ctx, y, "/nodes")
 }
 
 func (y onSocket) Cluster(ctx context.Context) ([]*view.Node, error) {
-	return nodesAs[view.Node](ctx, y)
+	return listed[view.Node](ctx, y, "/nodes")
 }
 
-// nodesAs reads all pages of the nodes.
-func nodesAs[T any](ctx context.Context, y onSocket) (nodes []*T, err error) {
+func (y onSocket) Users(ctx context.Context) ([]*access.Person, error) {
+	return listed[access.Person](ctx, y, "/users")
+}
+
+func (y onSocket) Tenants(ctx context.Context) ([]*access.Tenant, error) {
+	return listed[access.Tenant](ctx, y, "/tenants")
+}
+
+// listed reads all pages of a list.
+func listed[T any](ctx context.Context, y onSocket, list string) (items []*T, err error) {
 	query := url.Values{}
 	for {
 		var page view.Records[T]
-		if _, err := y.ask(ctx, api.Prefix+"/nodes", query, exit.Failed, &page); err != nil {
+		if _, err := y.ask(ctx, api.Prefix+list, query, exit.Failed, &page); err != nil {
 			return nil, err
 		}
-		if nodes = append(nodes, page.Items...); page.Next == "" {
-			return nodes, nil
+		if items = append(items, page.Items...); page.Next == "" {
+			return items, nil
 		}
 		query.Set("after", page.Next)
 	}

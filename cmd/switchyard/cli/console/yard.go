@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -44,7 +46,10 @@ type Yard interface {
 	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error)
 	// Files returns what the executor of a node says about the files of a job.
 	Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error)
-	// Publish stores a fact that anyone may publish. repeat says that a fact which there is once was stored before.
+	// Users and Tenants return the people and tenants that have a record.
+	Users(ctx context.Context) ([]*access.Person, error)
+	Tenants(ctx context.Context) ([]*access.Tenant, error)
+	// Publish stores a fact that people may publish. repeat says that a fact which there is once was stored before.
 	Publish(ctx context.Context, fact event.Fact) (repeat bool, err error)
 }
 
@@ -83,18 +88,33 @@ func (a *Console) onBus(ctx context.Context) (y Yard, done func(), err error) {
 	return OnBus(b, time.Now), b.Close, nil
 }
 
-// findWeb asks the service web of this user's installation which bus it serves.
+// findWeb finds the service web of this user's installation or, if he has none, that of the machine.
 func (a *Console) findWeb(ctx context.Context) (onSocket, bool) {
+	if shared := os.Getenv("SWITCHYARD_SOCKET"); shared != "" {
+		y, _, answers := askWeb(ctx, shared)
+		return y, answers
+	}
 	place, err := installation.ReadContext(a.ContextPath())
-	if err != nil {
+	if err == nil {
+		if y, bus, answers := askWeb(ctx, filepath.Join(place.DataDir, api.SocketName)); answers && bus == a.URL() {
+			return y, true
+		}
+	}
+	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || err == nil && installation.Answers(ctx, place.NATS) {
 		return onSocket{}, false
 	}
-	y := newOnSocket(filepath.Join(place.DataDir, api.SocketName))
+	y, _, answers := askWeb(ctx, installation.SharedSocket)
+	return y, answers
+}
+
+// askWeb asks the service web at a socket which bus it serves.
+func askWeb(ctx context.Context, socket string) (y onSocket, bus string, answers bool) {
+	y = newOnSocket(socket)
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var about api.About
-	_, err = y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
-	return y, err == nil && about.Bus == a.URL()
+	_, err := y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
+	return y, about.Bus, err == nil
 }
 
 // FindJobs finds all jobs, each once, or fails.

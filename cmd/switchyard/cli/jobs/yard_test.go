@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web"
@@ -43,7 +44,7 @@ func serveWebIn(t *testing.T, s *clitest.Terminal, dir string) (y console.Yard, 
 	common := run.Common{NATS: s.Nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: dir, Node: "n"}
 	var running conc.WaitGroup
 	running.Go(func() {
-		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, web.New(func() time.Time { return clitest.Noon })); err != nil {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, web.New(settings.Web{}, func() time.Time { return clitest.Noon })); err != nil {
 			t.Error(err)
 		}
 	})

@@ -11,5 +11,5 @@ import (
 )
 
 func main() {
-	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, "web", func(*settings.All) run.Service { return web.New(time.Now) }))
+	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, settings.WebSection, func(a *settings.All) run.Service { return web.New(a.Web, time.Now) }))
 }

@@ -1,0 +1,52 @@
+package event
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/access"
+)
+
+// UserSet asks that the record of a person be as it says. Those without one are users of the installation's own tenant.
+type UserSet struct {
+	// Role is what the person is from now on.
+	Role access.Role `json:"role,omitempty"`
+	// Tenant is the tenant of the jobs that the person submits. Empty: the installation's own.
+	Tenant string `json:"tenant,omitempty"`
+	By     string `json:"by,omitempty"`
+}
+
+// TenantSet asks that the bounds of a tenant be as it says. A bound that it leaves out is lifted.
+type TenantSet struct {
+	access.Bounds
+	By string `json:"by,omitempty"`
+}
+
+// FactSetRequested is the fact of users and tenants.
+const FactSetRequested = "set_requested"
+
+// The entities of people.
+const (
+	EntityUser   = "user"
+	EntityTenant = "tenant"
+)
+
+// PeopleFact returns a request about a user or tenant, by the key of its name. It may be repeated at any time, so its
+// own key has the time.
+func PeopleFact(entity, key string, at time.Time, body any) Fact {
+	return Fact{
+		Subject: Subject{Entity: entity, ID: key, Fact: FactSetRequested, Version: 1},
+		Key:     fmt.Sprintf("%s/%s/%s/%d", entity, key, FactSetRequested, at.UnixNano()), Time: at, Body: body,
+	}
+}
+
+// peopleKinds returns the facts of users and tenants.
+func peopleKinds() []Kind {
+	kind := func(entity, doc string, newBody func() any) Kind {
+		return Kind{entity, FactSetRequested, 1, StreamPeople, Operators, entity + "/<id>/" + FactSetRequested + "/<time>", false, doc, newBody}
+	}
+	return []Kind{
+		kind(EntityUser, "A request to give a person a role and a tenant; <id> is the name, with '=' for '.'.", body[UserSet]),
+		kind(EntityTenant, "A request to bound what the jobs of a tenant take together; <id> is the name, with '=' for '.'.", body[TenantSet]),
+	}
+}

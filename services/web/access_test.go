@@ -1,0 +1,186 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// connectedAs returns a client whose connections the kernel takes for those of another user. The thread that connects
+// has that user's number for the moment, and ends if it cannot become root again.
+func connectedAs(t *testing.T, uid int, socket string) *http.Client {
+	t.Helper()
+	become := func(uid int) error {
+		const same = ^uintptr(0)
+		// The call of the kernel, which is about one thread: the one of package syscall is about all.
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		runtime.LockOSThread()
+		if err := become(uid); err != nil {
+			return nil, err
+		}
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if back := become(0); back != nil {
+			return nil, back
+		}
+		runtime.UnlockOSThread()
+		return c, err
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: time.Minute}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// sharedBench is a service with a socket for all users of the machine, and a job of each of three of them.
+func sharedBench(t *testing.T) *bench {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root, who alone can ask as other users")
+	}
+	b := newBench(t)
+	open, err := os.MkdirTemp("", "switchyard-door-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(open) })
+	if err := os.Chmod(open, 0o755); err != nil { //nolint:gosec // other users pass
+		t.Fatal(err)
+	}
+	b.config.SharedSocket = filepath.Join(open, "web.sock")
+	return b
+}
+
+// The numbers of users of the machine that have no name there.
+const (
+	askerUID = 64001
+	mateUID  = 64002
+	alienUID = 64003
+)
+
+func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }
+
+// request is how a person asks for an operation about a job over HTTP.
+type request struct{ method, path, body string }
+
+// requests returns what people can ask of the service. The other operations go over the bus, which only the owner of
+// the installation reaches.
+func requests(job, fresh string) map[access.Operation]request {
+	return map[access.Operation]request{
+		access.SeeJobs:      {"GET", "/api/v1/jobs", ""},
+		access.SeePlan:      {"GET", "/api/v1/plan", ""},
+		access.SeeNodes:     {"GET", "/api/v1/nodes", ""},
+		access.SeeModels:    {"GET", "/api/v1/models", ""},
+		access.SeeUsers:     {"GET", "/api/v1/users", ""},
+		access.ReadOutput:   {"GET", "/api/v1/nodes/n/log?job=" + job, ""},
+		access.ReadFiles:    {"GET", "/api/v1/nodes/n/files?job=" + job, ""},
+		access.Submit:       {"POST", "/api/v1/jobs/" + fresh + "/submitted", `{"name": "x", "command": ["true"]}`},
+		access.Cancel:       {"POST", "/api/v1/jobs/" + job + "/cancel_requested", ""},
+		access.Hold:         {"POST", "/api/v1/jobs/" + job + "/wanted", `{"state": "held"}`},
+		access.Edit:         {"POST", "/api/v1/jobs/" + job + "/edit_requested", `{"set": {"priority": 60}}`},
+		access.OrderNode:    {"POST", "/api/v1/nodes/n/cordon_requested", ""},
+		access.ChangeTenant: {"POST", "/api/v1/tenants/vision/set_requested", `{"devices": 4}`},
+		access.ChangeUser:   {"POST", "/api/v1/users/" + userOf(mateUID) + "/set_requested", `{"role": "admin"}`},
+	}
+}
+
+func TestThePermissionMatrix(t *testing.T) {
+	b := sharedBench(t)
+	for _, uid := range []int{askerUID, mateUID, alienUID} {
+		tenant := map[int]string{askerUID: "vision", mateUID: "vision", alienUID: "speech"}[uid]
+		b.put(train.Job{ID: train.JobID("of-" + userOf(uid)), State: train.StateQueued, Spec: train.Spec{
+			Name: "x", User: userOf(uid), Tenant: tenant, Command: []string{"train", "--token=hush"}, Env: map[string]string{"KEY": "hush"},
+		}, LogTail: "hush"})
+	}
+	users, err := bus.OpenKV(b.ctx, b.bus, contract.Users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	owners := map[access.Scope]int{access.Own: askerUID, access.Tenants: mateUID, access.All: alienUID}
+	cells := 0
+	for _, role := range access.Roles() {
+		if err := users.Put(b.ctx, userOf(askerUID), access.Person{Name: userOf(askerUID), Role: role, Tenant: "vision"}); err != nil {
+			t.Fatal(err)
+		}
+		b.client = connectedAs(t, askerUID, b.config.SharedSocket)
+		b.until("the role is known", func() bool {
+			_, page := ask[view.Records[access.Person]](b, "GET", "/api/v1/users")
+			return len(page.Items) == 1 && page.Items[0].Role == role
+		})
+		for _, row := range access.Matrix() {
+			allowed := access.Allowed(role, row.Operation)
+			for scope, uid := range owners {
+				job := "of-" + userOf(uid)
+				r, asked := requests(job, fmt.Sprintf("%s-%d-%d", role, scope, cells))[row.Operation]
+				if row.Operation == access.SeeSpec {
+					cells++
+					_, d := ask[json.RawMessage](b, "GET", "/api/v1/jobs/"+job)
+					_, s := ask[json.RawMessage](b, "GET", "/api/v1/jobs/"+job+"/standing")
+					_, h := ask[json.RawMessage](b, "GET", "/api/v1/records?id="+job)
+					for _, said := range []json.RawMessage{d, s, h} {
+						if shown := strings.Contains(string(said), "hush"); shown != (allowed >= scope) || !strings.Contains(string(said), job) {
+							t.Errorf("a %s sees of a job of %s: %s", role, userOf(uid), said)
+						}
+					}
+					continue
+				}
+				if !asked {
+					continue
+				}
+				want := allowed >= scope
+				if strings.Count(r.path, job) == 0 { // about no job
+					want = allowed == access.All
+				}
+				cells++
+				response := b.send(r.method, r.path, r.body)
+				response.Body.Close()
+				if denied := response.StatusCode == http.StatusForbidden; denied == want || response.StatusCode == http.StatusBadRequest || response.StatusCode == http.StatusUnprocessableEntity {
+					t.Errorf("a %s may %s of %s: %s, want %v", role, row.Operation, userOf(uid), response.Status, want)
+				}
+			}
+		}
+	}
+	if cells < 200 {
+		t.Errorf("only %d requests", cells)
+	}
+	t.Logf("%d requests", cells)
+}
+
+// What a body says of who asks does not count.
+func TestARequestIsItsSenders(t *testing.T) {
+	b := sharedBench(t)
+	b.serve()
+	b.client = connectedAs(t, askerUID, b.config.SharedSocket)
+	b.put(train.Job{ID: "mine", State: train.StateQueued, Spec: train.Spec{User: userOf(askerUID)}})
+	b.until("the job is known", func() bool { return b.state("mine") == train.StateQueued })
+	for path, body := range map[string]string{"mine/cancel_requested": `{"by": "root"}`, "new/submitted": `{"name": "x", "command": ["true"]}`} {
+		if response := b.send("POST", "/api/v1/jobs/"+path, body, "Yard-By", "root"); response.StatusCode != http.StatusAccepted {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+		id, fact, _ := strings.Cut(path, "/")
+		m, err := b.bus.Last(b.ctx, event.StreamJobs, event.JobSubject(train.JobID(id), fact))
+		if err != nil || m.By != userOf(askerUID) || strings.Contains(string(m.Data), "root") || !strings.Contains(string(m.Data), userOf(askerUID)) {
+			t.Errorf("%s by %q: %s, %v", path, m.By, m.Data, err)
+		}
+	}
+}

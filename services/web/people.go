@@ -1,0 +1,178 @@
+package web
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+
+	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// people finds out who asks: the user of the machine at the other end of the socket.
+type people struct {
+	mu    sync.Mutex
+	names map[int]string
+}
+
+func newPeople() *people { return &people{names: map[int]string{}} }
+
+// owns reports whether a user of the machine may do all that this process may.
+func owns(uid int) bool { return uid == os.Geteuid() || uid == 0 }
+
+// name returns the name of a user of the machine. A user without one is known by his number.
+func (p *people) name(uid int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if name, known := p.names[uid]; known {
+		return name
+	}
+	name := "uid" + strconv.Itoa(uid)
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		name = u.Username
+	}
+	p.names[uid] = name
+	return name
+}
+
+// caller returns who asks. The owner of the installation, and root, are its admins and have no name here: admission
+// gives their jobs the installation's own identity.
+func (s server) caller(r *http.Request) (access.Person, error) {
+	uid, err := run.Peer(r.Context())
+	if err != nil {
+		return access.Person{}, problemError{problem(http.StatusForbidden, err.Error(), "")}
+	}
+	if owns(uid) {
+		return access.Person{Role: access.Admin}, nil
+	}
+	person := access.Person{Name: s.people.name(uid), Role: access.User}
+	key, err := access.Key(person.Name)
+	if err != nil {
+		return person, nil //nolint:nilerr // nobody of this name has a record
+	}
+	s.known.read(func(x *index.Index) {
+		if known := x.Users.Get(key); known != nil {
+			person = *known
+		}
+	})
+	return person, nil
+}
+
+// may returns a problem if the caller may not do something to the jobs of an owner.
+func (s server) may(r *http.Request, op access.Operation, owner access.Owner) error {
+	person, err := s.caller(r)
+	if err != nil {
+		return err
+	}
+	denied, is := errors.AsType[*access.DeniedError](access.May(person, op, owner))
+	if !is {
+		return nil
+	}
+	return problemError{problem(http.StatusForbidden, denied.Error(), denied.Fix())}
+}
+
+// mayToJob is may for a job by its id.
+func (s server) mayToJob(r *http.Request, op access.Operation, id train.JobID) error {
+	var owner access.Owner
+	known := false
+	s.known.read(func(x *index.Index) {
+		if job := x.Jobs.Get(string(id)); job != nil {
+			owner, known = ownerOf(*job), true
+		}
+	})
+	if job, found := s.unread(r.Context(), string(id)); !known && found {
+		owner = ownerOf(job)
+	}
+	return s.may(r, op, owner)
+}
+
+func ownerOf(job train.Job) access.Owner {
+	return access.Owner{User: job.Spec.User, Tenant: job.Spec.Tenant}
+}
+
+// public returns the record of a job as the caller may see it.
+func public(person access.Person, job train.Job) train.Job {
+	if access.May(person, access.SeeSpec, ownerOf(job)) != nil {
+		return job.Public()
+	}
+	return job
+}
+
+// publicHeld returns records as the caller may see them.
+func publicHeld(person access.Person, held view.Held) view.Held {
+	for i, job := range held.Jobs {
+		shown := public(person, *job)
+		held.Jobs[i] = &shown
+	}
+	return held
+}
+
+// mayPublish returns who asks, or a problem if he may not publish a fact of a kind about what the path names.
+func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, error) {
+	person, err := s.caller(r)
+	if err != nil {
+		return person, err
+	}
+	op := operationOf(kind)
+	if kind.Entity != "job" || op == access.Submit {
+		return person, s.may(r, op, access.Owner{})
+	}
+	return person, s.mayToJob(r, op, train.JobID(r.PathValue("id")))
+}
+
+// attribute writes into the body of a request who asks. What the body itself says about that counts only if it comes
+// from the owner of the installation.
+func attribute(body any, person access.Person) {
+	if person.Name == "" {
+		return
+	}
+	switch b := body.(type) {
+	case *event.Submitted:
+		b.User = cmp.Or(b.User, person.Name)
+	case *event.CancelRequested:
+		b.By = person.Name
+	case *event.EditRequested:
+		b.By = person.Name
+	case *event.Wanted:
+		b.By = person.Name
+	case *event.CordonRequested:
+		b.By = person.Name
+	case *event.DrainRequested:
+		b.By = person.Name
+	case *event.ResumeRequested:
+		b.By = person.Name
+	case *event.UserSet:
+		b.By = person.Name
+	case *event.TenantSet:
+		b.By = person.Name
+	}
+}
+
+// operationOf returns what it takes to publish a fact.
+func operationOf(kind event.Kind) access.Operation {
+	switch kind.Entity {
+	case "node":
+		return access.OrderNode
+	case event.EntityUser:
+		return access.ChangeUser
+	case event.EntityTenant:
+		return access.ChangeTenant
+	}
+	switch kind.Fact {
+	case event.FactCancelRequested:
+		return access.Cancel
+	case event.FactEditRequested:
+		return access.Edit
+	case event.FactWanted:
+		return access.Hold
+	}
+	return access.Submit
+}
