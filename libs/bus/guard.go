@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,21 @@ const markRepaired = "switchyard-repaired"
 // markEnds is the key in the metadata of a stream with the newest sequence that records speak of, if the stream was
 // found to end before it.
 const markEnds = "switchyard-ends"
+
+// markDamaged is the key in the metadata of a stream with the words for what was found to be lost
+// on the disk.
+const markDamaged = "switchyard-damaged"
+
+// Damaged says in words what a stream has lost on the disk, for all to see until it is repaired. A bucket that follows
+// from a stream is folded again.
+func (b *Bus) Damaged(ctx context.Context, stream, words string) error {
+	if folded(stream) {
+		if err := b.FoldAgain(ctx, strings.TrimPrefix(stream, bucketPrefix)); err != nil {
+			return err
+		}
+	}
+	return b.Mark(ctx, stream, markDamaged, words)
+}
 
 // CheckJobs compares the newest fact that the register speaks of with JOBS, before anyone adds to it. If it is missing,
 // JOBS is marked for all to see.
@@ -69,7 +85,9 @@ var ErrDamaged = errors.New("the bus has lost data")
 type Guard struct {
 	bus *Bus
 	// save writes what is remembered to the disk.
-	save    func([]byte) error
+	save func([]byte) error
+	// tell gets each loss once.
+	tell    func(Loss)
 	log     *slog.Logger
 	working conc.WaitGroup
 
@@ -90,9 +108,9 @@ type remembered struct {
 }
 
 // Guard begins to watch over the streams and buckets, before Ensure makes what is missing. past is what an earlier
-// process saved, or empty. It ends with the connection.
-func (b *Bus) Guard(ctx context.Context, past []byte, save func([]byte) error) (*Guard, error) {
-	g := &Guard{bus: b, save: save, log: b.log, remembered: remembered{Streams: map[string]Seen{}, Losses: map[string]Loss{}}}
+// process saved, or empty. tell gets each loss once. It ends with the connection.
+func (b *Bus) Guard(ctx context.Context, past []byte, save func([]byte) error, tell func(Loss)) (*Guard, error) {
+	g := &Guard{bus: b, save: save, tell: tell, log: b.log, remembered: remembered{Streams: map[string]Seen{}, Losses: map[string]Loss{}}}
 	if len(past) > 0 {
 		if err := json.Unmarshal(past, &g.remembered); err != nil {
 			return nil, fmt.Errorf("read what was seen of the bus: %w", err)
@@ -141,7 +159,7 @@ func (g *Guard) look(ctx context.Context) error {
 	for info := range list.Info() {
 		s := Seen{
 			Created: info.Created, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Last: info.State.LastSeq, Messages: info.State.Msgs, Deleted: info.State.NumDeleted,
-			Repaired: info.Config.Metadata[markRepaired],
+			Repaired: info.Config.Metadata[markRepaired], Damaged: info.Config.Metadata[markDamaged],
 		}
 		s.Ends, _ = strconv.ParseUint(info.Config.Metadata[markEnds], 10, 64)
 		if info.State.Lost != nil {
@@ -194,17 +212,19 @@ func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
 	return g.write()
 }
 
-// note logs a loss once, and keeps it until it is repaired.
+// note reports a loss once, and keeps it until it is repaired.
 func (g *Guard) note(l Loss) {
 	if g.remembered.Losses[l.Stream].Cause == l.Cause {
 		return
 	}
 	g.remembered.Losses[l.Stream] = l
-	g.log.Error("the bus has lost data", "stream", l.Stream, "cause", l.Cause, "do", advice)
+	g.tell(l)
 }
 
-// advice is what to do about a loss.
-const advice = "run `switchyard repair`: it says what comes back and what does not"
+// LogLoss logs a loss, and what to do about it.
+func LogLoss(log *slog.Logger, l Loss) {
+	log.Error("the bus has lost data", "stream", l.Stream, "cause", l.Cause, "do", "run `switchyard repair`: it says what comes back and what does not")
+}
 
 // keep returns what is worth remembering: what changes all the time and comes back by itself is not.
 func keep(kind kindOf, s Seen) Seen {
@@ -280,7 +300,7 @@ func (g *Guard) handles() error {
 
 // Repaired says that what a stream has lost is known: what is there now counts from now on.
 func (b *Bus) Repaired(ctx context.Context, stream string, at time.Time) error {
-	if err := b.Mark(ctx, stream, markEnds, ""); err != nil {
+	if err := errors.Join(b.Mark(ctx, stream, markEnds, ""), b.Mark(ctx, stream, markDamaged, "")); err != nil {
 		return err
 	}
 	return b.Mark(ctx, stream, markRepaired, at.UTC().Format(time.RFC3339Nano))

@@ -47,7 +47,7 @@ func (s *site) open() {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.t.Fatal(err)
 	}
-	s.guard, err = s.bus.Guard(ctx, past, func(data []byte) error { return os.WriteFile(path, data, 0o600) })
+	s.guard, err = s.bus.Guard(ctx, past, func(data []byte) error { return os.WriteFile(path, data, 0o600) }, func(bus.Loss) {})
 	if err != nil {
 		s.t.Fatal(err)
 	}

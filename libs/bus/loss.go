@@ -22,6 +22,8 @@ type Seen struct {
 	Lost    int `json:"lost,omitempty"`
 	// Ends is the newest sequence that records speak of, if the stream was found to end before it.
 	Ends uint64 `json:"ends,omitempty"`
+	// Damaged says in words what was found to be lost before the server started.
+	Damaged string `json:"damaged,omitempty"`
 	// Repaired is the mark of the newest repair: what was lost before is known.
 	Repaired string `json:"repaired,omitempty"`
 }
@@ -82,6 +84,8 @@ func lossOf(name string, kind kindOf, before Seen, now *Seen, at time.Time) (Los
 		return found(true, "had ended before %d, which records speak of: its newest messages are lost", now.Ends)
 	case now.Last < before.Last:
 		return found(true, "ends at %d, but had %d: its newest messages are lost", now.Last, before.Last)
+	case now.Damaged != "" && now.Damaged != before.Damaged:
+		return found(false, "%s", now.Damaged)
 	case now.Lost > before.Lost:
 		return found(false, "has %d messages that the server cannot read", now.Lost)
 	case kind.bucket:

@@ -52,8 +52,8 @@ func (b *Bus) Streams(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Snapshot writes the messages and consumers of a stream to w while the server works. The server checks the checksum of
-// each message that it reads: a damaged stream is an error.
+// Snapshot writes the messages and consumers of a stream to w while the server works. The server leaves out messages
+// that are damaged, and does not say so.
 func (b *Bus) Snapshot(ctx context.Context, stream string, w io.Writer) (Snapshot, error) {
 	s, err := b.snapshot(ctx, stream, w)
 	if err != nil {
@@ -90,6 +90,21 @@ func (b *Bus) snapshot(ctx context.Context, stream string, w io.Writer) (s Snaps
 			}
 		}
 	}
+}
+
+// Deleted returns the first sequence of a stream, and those behind it that were deleted.
+func (b *Bus) Deleted(ctx context.Context, stream string) (first uint64, deleted []uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotSilence)
+	defer cancel()
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, nil, fmt.Errorf("open stream %s: %w", stream, b.cause(err))
+	}
+	info, err := s.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
+		return 0, nil, fmt.Errorf("look at stream %s: %w", stream, b.cause(err))
+	}
+	return info.State.FirstSeq, info.State.Deleted, nil
 }
 
 func nextPiece(ctx context.Context, pieces *nats.Subscription) (*nats.Msg, error) {

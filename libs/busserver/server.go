@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,8 @@ type Options struct {
 	Open     bool
 	// Cluster, if not nil, makes it one of several servers that keep replicas of the same streams.
 	Cluster *Cluster
+	// Newest are the sequences up to which each stream was seen, if someone has.
+	Newest map[string]uint64
 	// Log gets the server's warnings and errors, and its notices at the level debug; nil: nobody does.
 	Log *slog.Logger
 }
@@ -69,6 +72,10 @@ type Server struct {
 	// failed is set once a write has failed for lack of room; room is the newest look at the disk.
 	failed atomic.Bool
 	room   atomic.Pointer[disk.Room]
+	// reopening lets one at a time close the streams and open them again.
+	reopening sync.Mutex
+	// Cuts are what was found to be lost before the server started.
+	Cuts []Cut
 }
 
 const (
@@ -89,6 +96,22 @@ const (
 func Start(o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	var cuts []Cut
+	if o.Cluster == nil { // else the other servers have what is damaged here
+		var err error
+		if cuts, err = mend(o.Dir, log); err != nil {
+			return nil, err
+		}
+		more, err := raise(o.Dir, o.Newest, log)
+		if err != nil {
+			return nil, err
+		}
+		cuts = append(cuts, more...)
 	}
 	port := o.Port
 	if port == 0 {
@@ -130,7 +153,7 @@ func Start(o Options) (*Server, error) {
 		s.Shutdown()
 		return nil, fmt.Errorf("start JetStream in %s: %w", o.Dir, errNotReady)
 	}
-	return &Server{s: s, dir: o.Dir}, nil
+	return &Server{s: s, dir: o.Dir, Cuts: cuts}, nil
 }
 
 var errNotReady = errors.New("not ready (is the port taken or the folder in use?)")

@@ -37,7 +37,7 @@ func (s *Server) Watch(ctx context.Context, log *slog.Logger) {
 
 func (s *Server) look(log *slog.Logger, room disk.Room) {
 	if s.failed.Load() && !room.Full() {
-		if err := s.reopen(); err != nil {
+		if err := s.reopen(func() error { return nil }); err != nil {
 			log.Error("the bus does not open its files again", "error", err)
 			return
 		}
@@ -53,11 +53,14 @@ func (s *Server) noteFailure(line string) {
 	}
 }
 
-// reopen closes the files of all streams and opens them again.
-func (s *Server) reopen() error {
+// reopen closes the files of all streams, calls between, and opens them again.
+func (s *Server) reopen(between func() error) error {
+	s.reopening.Lock()
+	defer s.reopening.Unlock()
 	if err := s.s.ShutdownJetStream(); err != nil {
 		return fmt.Errorf("close the streams: %w", err)
 	}
+	failed := between()
 	s.failed.Store(false)
 	if err := s.s.EnableJetStream(&server.JetStreamConfig{
 		StoreDir: s.dir, SyncAlways: true, MaxMemory: maxMemoryBytes, MaxStore: maxStoreBytes, Strict: true,
@@ -65,7 +68,7 @@ func (s *Server) reopen() error {
 		s.failed.Store(true)
 		return fmt.Errorf("open the streams: %w", err)
 	}
-	return nil
+	return failed
 }
 
 // Trouble says why the server stores nothing; nil if it does. It is up to date while Watch runs.

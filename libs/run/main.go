@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -179,10 +180,10 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 
 // processesOf enters all services as starting, before anybody can ask whether they are ready.
 func processesOf(services []Service, common Common, registry *prometheus.Registry, health *Health, log *slog.Logger) []Process {
-	processes := make([]Process, len(services))
+	processes, told := make([]Process, len(services)), &sync.Map{}
 	for i, s := range services {
 		p := Process{
-			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
+			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(), told: told,
 			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
 		}
 		p.meter = newBusMeter(p.Metrics)

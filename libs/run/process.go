@@ -33,6 +33,8 @@ type Process struct {
 	health  *Health
 	meter   *bus.Meter
 	service string
+	// told are the losses that a service of this process has logged.
+	told *sync.Map
 }
 
 // Connect opens the service's own connection, makes sure that the streams and buckets exist, and ties readiness to it.
@@ -67,7 +69,7 @@ func (p Process) guard(ctx context.Context, b *bus.Bus) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read what was seen of the bus: %w", err)
 	}
-	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(path, data) })
+	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(path, data) }, p.tell)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -78,6 +80,13 @@ func (p Process) guard(ctx context.Context, b *bus.Bus) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil
+}
+
+// tell logs a loss, which all services of a process notice, once.
+func (p Process) tell(l bus.Loss) {
+	if _, told := p.told.LoadOrStore(l.String(), true); !told {
+		bus.LogLoss(p.Log, l)
+	}
 }
 
 // Check adds a condition of readiness: nil when it holds.

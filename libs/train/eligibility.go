@@ -157,9 +157,9 @@ func (a *Attempt) Unstarted(now time.Time) []Exclusion {
 		return nil
 	}
 	const doublings = 10
-	wait := min(firstUnstarted<<min(a.UnstartedInARow, doublings), longestUnstarted)
+	wait, code := min(firstUnstarted<<min(a.UnstartedInARow, doublings), longestUnstarted), StartFailed
 	if a.Exit.Reason.Code == DiskFull {
-		wait = firstUnstarted // an operator is about to make room, and to look costs nothing
+		wait, code = firstUnstarted, DiskFull // an operator is about to make room, and to look costs nothing
 	}
 	until := a.ExitedAt.Add(wait)
 	if !now.Before(until) {
@@ -168,7 +168,7 @@ func (a *Attempt) Unstarted(now time.Time) []Exclusion {
 	var all []Exclusion
 	for _, p := range a.Places() {
 		all = append(all, Exclusion{Node: p.Node, Job: a.Job, Until: until, Reason: Reason{
-			Code: StartFailed, Message: fmt.Sprintf("its last start on node %s failed: %s", p.Node, cmp.Or(a.Exit.Reason.Message, "not all processes ran")),
+			Code: code, Message: fmt.Sprintf("its last start on node %s failed: %s", p.Node, cmp.Or(a.Exit.Reason.Message, "not all processes ran")),
 			Hint: "it is tried there again at " + until.UTC().Format("15:04:05 MST"),
 		}})
 	}

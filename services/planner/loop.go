@@ -61,6 +61,7 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	defer ticker.Stop()
 	first := true
 	var decided time.Time
+	var said string
 	for {
 		select {
 		case <-ctx.Done():
@@ -82,11 +83,13 @@ func (l *loop) run(ctx context.Context, started func()) error {
 		decided = time.Now()
 		ticker.Reset(max(l.interval, min(time.Duration(float64(decided.Sub(began))/quietShare), quietLongest)))
 		if err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && err.Error() != said {
+				said = err.Error()
 				l.log.Warn("plan not finished, the next round goes on", "error", err)
 			}
 			continue
 		}
+		said = ""
 		if first {
 			started()
 			first = false

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/chaos"
 )
@@ -54,7 +55,7 @@ func damages() []damage {
 
 // stream returns the folder of a stream.
 func (s *storm) stream(name string) string {
-	return filepath.Join(s.dir, "bus", "jetstream", "$G", "streams", name)
+	return filepath.Join(s.dir, "bus", "jetstream", identity.Account, "streams", name)
 }
 
 func (s *storm) unindex() error {

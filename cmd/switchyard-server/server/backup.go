@@ -24,8 +24,8 @@ func (a *app) backupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write all that the bus holds into a file, while it works",
-		Long: `Writes every stream and bucket of the bus into one file: jobs, facts, plans, energy, experiments and uploaded folders. Services and jobs go on meanwhile. The server checks the
-checksum of each message that it reads, and the file is read once more when it is complete: damage is an error.
+		Long: `Writes every stream and bucket of the bus into one file: jobs, facts, plans, energy, experiments and uploaded folders. Services and jobs go on meanwhile. A message
+that the server cannot read is an error, and the file is read once more when it is complete.
 
 Not in the file: the output, working folders, checkpoints and secrets of jobs. They are files below the data folder (jobs, snapshots), which a file system's backup covers.`,
 		Example: `  switchyard backup /backup/switchyard-$(date +%F).tar

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sourcegraph/conc/pool"
@@ -13,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // watchedBus is the bus of this process as a service: it watches the disk, and says what is wrong with it.
@@ -53,8 +56,28 @@ func (e watchedBus) serve(ctx context.Context, log *slog.Logger, connect func(co
 		e.Watch(ctx, log)
 		return nil
 	})
+	serving.Go(func(ctx context.Context) error {
+		e.scrub(ctx, log, b)
+		return nil
+	})
 	serving.Go(func(ctx context.Context) error { return bus.AnswerTrouble(ctx, b, e.Trouble) })
 	return serving.Wait()
+}
+
+// scrubEvery is the interval between two checks of all messages on the disk.
+const scrubEvery = 24 * time.Hour
+
+// scrub checks the messages on the disk until ctx ends, and marks the streams that were damaged.
+func (e watchedBus) scrub(ctx context.Context, log *slog.Logger, b *bus.Bus) {
+	for range tick.After(ctx, scrubEvery) {
+		cuts, err := e.Scrub(ctx, log)
+		for _, c := range cuts {
+			err = errors.Join(err, b.Damaged(ctx, c.Stream, c.Words))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Error("the messages on the disk of the bus are not checked", "error", err)
+		}
+	}
 }
 
 // announcer publishes the addresses of this process once streams and buckets exist.

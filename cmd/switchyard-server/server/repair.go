@@ -27,7 +27,7 @@ func (a *app) repairCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair",
 		Short: "Say what the bus has lost, and mend what can be mended",
-		Long: `Reads every stream and bucket, whose checksums the server checks on the way, compares the register with the facts that it follows from, and reads what the services of this
+		Long: `Reads every message of every stream and bucket, compares the register with the facts that it follows from, and reads what the services of this
 machine have noticed. It says what is wrong and what it does about it, and does it unless --check is given:
 
 a missing stream or bucket   is made again; what it held comes back as docs/records.md says
@@ -113,8 +113,8 @@ func (r *repair) unreadable(ctx context.Context) error {
 		return err
 	}
 	for _, name := range names {
-		if _, err := r.bus.Snapshot(ctx, name, io.Discard); err != nil {
-			doing := "nothing mends it: stop the services, and restore a backup into an empty folder (`switchyard restore`)"
+		if err := backup.Verify(ctx, r.bus, name); err != nil {
+			doing := "start the embedded bus again: it cuts out what is damaged, and keeps the rest. Elsewhere: restore a backup (`switchyard restore`)"
 			if err := r.say(ctx, fmt.Sprintf("%s cannot be read: %v", name, err), doing, func(context.Context) error { return nil }); err != nil {
 				return err
 			}
@@ -125,28 +125,9 @@ func (r *repair) unreadable(ctx context.Context) error {
 
 // losses handles what services have noticed.
 func (r *repair) losses(ctx context.Context) error {
-	files, err := filepath.Glob(filepath.Join(r.dir, run.SeenFolder, "*.json"))
+	losses, newest, err := seenBy(r.dir)
 	if err != nil {
 		return err
-	}
-	losses, newest := map[string]bus.Loss{}, map[string]uint64{}
-	for _, path := range files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		found, last, err := bus.Remembered(data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		for _, l := range found {
-			if !losses[l.Stream].Gone {
-				losses[l.Stream] = l
-			}
-		}
-		for name, sequence := range last {
-			newest[name] = max(newest[name], sequence)
-		}
 	}
 	at := time.Now()
 	for _, name := range bus.Watched() {
@@ -167,6 +148,34 @@ func (r *repair) losses(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// seenBy returns what the services of a data folder remember of the bus: losses, and the newest sequences.
+func seenBy(dir string) (losses map[string]bus.Loss, newest map[string]uint64, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, run.SeenFolder, "*.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	losses, newest = map[string]bus.Loss{}, map[string]uint64{}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		found, last, err := bus.Remembered(data)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, l := range found {
+			if !losses[l.Stream].Gone {
+				losses[l.Stream] = l
+			}
+		}
+		for name, sequence := range last {
+			newest[name] = max(newest[name], sequence)
+		}
+	}
+	return losses, newest, nil
 }
 
 // raise makes a stream go on after a sequence. Its snapshot stays in the data folder until the stream is there again.

@@ -18,7 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// snapshooter runs beside the embedded bus: it takes snapshots of the buckets, and puts back what a lost bucket held.
+// snapshooter runs beside a bus: it takes snapshots of the buckets, and puts back what a lost bucket held.
 type snapshooter struct {
 	bus   *bus.Bus
 	guard *bus.Guard
@@ -31,8 +31,8 @@ type snapshooter struct {
 // keepEvery is how often the snapshooter looks for losses.
 const keepEvery = 2 * time.Second
 
-// keep works until ctx ends.
-func keep(ctx context.Context, common run.Common, log *slog.Logger) error {
+// keep works until ctx ends. tell gets each loss once.
+func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bus.Loss)) error {
 	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "snapshots", Log: log})
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func keep(ctx context.Context, common run.Common, log *slog.Logger) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(seen, data) })
+	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(seen, data) }, tell)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (k *snapshooter) snapshots() ([]snapshot, error) {
 }
 
 // keepLogged is keep, whose end concerns no job.
-func keepLogged(ctx context.Context, common run.Common, log *slog.Logger) {
-	if err := keep(ctx, common, log); err != nil && ctx.Err() == nil {
+func keepLogged(ctx context.Context, common run.Common, log *slog.Logger, tell func(bus.Loss)) {
+	if err := keep(ctx, common, log, tell); err != nil && ctx.Err() == nil {
 		log.Error("no snapshots of the buckets are taken", "error", err)
 	}
 }

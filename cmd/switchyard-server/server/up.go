@@ -144,26 +144,27 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 	defer unlock()
 	log, web := common.NewLogger(a.Stderr), make(chan net.Addr, 1)
 	all = append(slices.Clone(all), announcer{web})
+	var cuts []busserver.Cut
 	if embedded {
 		s, err := startBus(common, log)
 		if err != nil {
 			return err
 		}
 		defer s.Stop()
-		common.NATS = s.URL()
+		common.NATS, cuts = s.URL(), s.Cuts
 		all = append(all, watchedBus{s}) // it stops last
 	}
-	furnish(ctx, common)
+	furnish(ctx, common, cuts)
 	beside, stop := context.WithCancel(ctx)
 	var snapshots conc.WaitGroup
 	defer func() { stop(); snapshots.Wait() }()
 	if embedded {
-		snapshots.Go(func() { keepLogged(beside, common, log) })
+		snapshots.Go(func() { keepLogged(beside, common, log, func(bus.Loss) {}) }) // a service logs losses
 	}
 	return run.Together(ctx, common, a.Stderr, func(at net.Addr) { web <- at }, all...)
 }
 
-// startBus starts the embedded bus, with keys for all who may connect.
+// startBus starts the embedded bus of a data folder, with keys for all who may connect.
 func startBus(common run.Common, log *slog.Logger) (*busserver.Server, error) {
 	keys := identity.Keys(common.KeysDir())
 	if err := keys.Make(); err != nil {
@@ -173,32 +174,45 @@ func startBus(common run.Common, log *slog.Logger) (*busserver.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus"), Accounts: accounts, Log: log})
+	_, newest, err := seenBy(common.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus"), Accounts: accounts, Log: log, Newest: newest})
 }
 
 // furnishTime bounds furnish: if the disk is full, readiness says so, and not the lack of any answer.
 const furnishTime = 5 * time.Second
 
 // furnish makes streams and buckets. Each service does so too: this spares them to do it all at once.
-func furnish(ctx context.Context, common run.Common) {
+func furnish(ctx context.Context, common run.Common, cuts []busserver.Cut) {
 	ctx, cancel := context.WithTimeout(ctx, furnishTime)
 	defer cancel()
 	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "up"}); err == nil {
 		if b.Ensure(ctx) == nil { // who cannot work without says why
-			_ = b.CheckJobs(ctx)
+			_ = checkData(ctx, b, cuts)
 		}
 		b.Close()
 	}
 }
 
-// checkJobs notices before services work whether the newest facts of jobs are there.
-func checkJobs(ctx context.Context, common run.Common) {
+// checkBus notices before services work what is not there any more.
+func checkBus(ctx context.Context, common run.Common, cuts []busserver.Cut) {
 	ctx, cancel := context.WithTimeout(ctx, furnishTime)
 	defer cancel()
 	if b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "bus"}); err == nil {
-		_ = b.CheckJobs(ctx) // who cannot work says why
+		_ = checkData(ctx, b, cuts) // who cannot work says why
 		b.Close()
 	}
+}
+
+// checkData marks streams that have lost their newest facts, or messages in between.
+func checkData(ctx context.Context, b *bus.Bus, cuts []busserver.Cut) error {
+	var errs []error
+	for _, c := range cuts {
+		errs = append(errs, b.Damaged(ctx, c.Stream, c.Words))
+	}
+	return errors.Join(append(errs, b.CheckJobs(ctx))...)
 }
 
 // lockDir makes sure that one process at a time works on a data folder.
@@ -239,7 +253,7 @@ func (a *app) busCommand() *cobra.Command {
 			}
 			defer s.Stop()
 			all.NATS = s.URL()
-			checkJobs(cmd.Context(), all.Common)
+			checkBus(cmd.Context(), all.Common, s.Cuts)
 			fmt.Fprintf(a.Stdout, "%s\n", s.URL())
 			connect := func(ctx context.Context) (*bus.Bus, error) {
 				return bus.Connect(ctx, bus.Config{URL: s.URL(), Keys: all.KeysDir(), Name: "bus", Log: log})
@@ -247,7 +261,7 @@ func (a *app) busCommand() *cobra.Command {
 			var keeping conc.WaitGroup
 			defer keeping.Wait()
 			keeping.Go(func() { disk.KeepReserve(cmd.Context(), all.DataDir, log) })
-			keeping.Go(func() { keepLogged(cmd.Context(), all.Common, log) })
+			keeping.Go(func() { keepLogged(cmd.Context(), all.Common, log, func(l bus.Loss) { bus.LogLoss(log, l) }) })
 			return watchedBus{s}.serve(cmd.Context(), log, connect, func() {})
 		},
 	}

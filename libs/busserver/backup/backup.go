@@ -88,6 +88,12 @@ func writeStream(ctx context.Context, b *bus.Bus, out *tar.Writer, dir, name str
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+	if err := whole(ctx, b, name, s, spool); err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	if err := add(out, name+".json", s); err != nil {
 		return err
 	}
@@ -96,6 +102,65 @@ func writeStream(ctx context.Context, b *bus.Bus, out *tar.Writer, dir, name str
 	}
 	_, err = io.Copy(out, spool)
 	return err
+}
+
+// ErrDamaged reports that a server cannot read some messages of a stream.
+var ErrDamaged = errors.New("is damaged: some messages cannot be read")
+
+// whole returns ErrDamaged if a snapshot lacks messages that its stream has.
+func whole(ctx context.Context, b *bus.Bus, name string, s bus.Snapshot, r io.Reader) error {
+	read := map[uint64]bool{}
+	if err := each(r, func(h *archive.Header, _ io.Reader) error {
+		read[h.Sequence] = true // 0 is that of other entries
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read the snapshot of %s: %w", name, err)
+	}
+	var state struct {
+		Messages int    `json:"messages"`
+		Last     uint64 `json:"last_seq"`
+	}
+	if err := json.Unmarshal(s.State, &state); err != nil {
+		return fmt.Errorf("read the state of %s: %w", name, err)
+	}
+	if len(read) > state.Messages {
+		return nil
+	}
+	// Some may have been deleted while the snapshot was taken.
+	first, deleted, err := b.Deleted(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, sequence := range deleted {
+		read[sequence] = true
+	}
+	var lacks []uint64
+	for sequence := first; sequence <= state.Last; sequence++ {
+		if !read[sequence] {
+			lacks = append(lacks, sequence)
+		}
+	}
+	if len(lacks) > 0 {
+		return fmt.Errorf("%s %w: %d, the first under sequence %d", name, ErrDamaged, len(lacks), lacks[0])
+	}
+	return nil
+}
+
+// Verify reads a stream, and returns ErrDamaged if its server cannot read all of it.
+func Verify(ctx context.Context, b *bus.Bus, stream string) error {
+	spool, err := os.CreateTemp("", "switchyard-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
+	s, err := b.Snapshot(ctx, stream, spool)
+	if err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return whole(ctx, b, stream, s, spool)
 }
 
 func add(out *tar.Writer, name string, v any) error {
