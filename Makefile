@@ -111,8 +111,8 @@ test-scripts: tools-cc ## run the table of user scripts with the rows that `make
 MINUTES ?= 10
 SEED    ?= $(shell echo $$((RANDOM % 10000)))
 
-chaos: tools-cc ## kill, stop and spoil every part under load for MINUTES, and judge by a ledger apart from the bus (SEED=1 repeats a run)
-	CHAOS=$(MINUTES) SEED=$(SEED) $(GO) test -count=1 -v -timeout 0 -run 'TestChaos$$' ./test/system
+chaos: tools-cc ## kill, stop and spoil every part under load for MINUTES, and judge by a ledger apart from the bus (SEED=1 repeats a run, PART=damage runs that part, ROWS=memory the faults of that name)
+	CHAOS=$(MINUTES) SEED=$(SEED) ROWS='$(ROWS)' $(GO) test -count=1 -v -timeout 0 -run 'TestChaos$$$(if $(PART),/$(PART))' ./test/system
 
 race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))

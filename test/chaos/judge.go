@@ -161,7 +161,7 @@ func (j *judge) job(id train.JobID, asked Entry) {
 		j.breaks("I1", "job %s was acknowledged (sequence %d) and has no record", id, sequence)
 	case !record.State.Terminal():
 		j.breaks("I1", "job %s has not ended: %s, attempt %d, %d epochs: %s", id, record.State, record.Attempt, record.EpochsDone, record.Message)
-	case !slices.Contains(asked.Ends, record.State):
+	case !j.mayEnd(asked, record.State):
 		j.breaks("I1", "job %s ended as %s after %d epochs (%s), want one of %v", id, record.State, record.EpochsDone, record.Message, asked.Ends)
 	case ends != 1 && !j.announced:
 		j.breaks("I1", "job %s has %d terminal facts, want 1", id, ends)
@@ -171,6 +171,11 @@ func (j *judge) job(id train.JobID, asked Entry) {
 			j.breaks("I5", "job %s succeeded with %d epochs in its record, its code did %d", id, record.EpochsDone, asked.Epochs)
 		}
 	}
+}
+
+// mayEnd reports whether a job may end in a state.
+func (j *judge) mayEnd(asked Entry, state train.State) bool {
+	return slices.Contains(asked.Ends, state) || state == train.StateFailed && j.mayFail(asked.Job)
 }
 
 // attempt judges the attempts of a job: I2 and I4.

@@ -110,6 +110,16 @@ func TestTheJudgeSeesEachViolation(t *testing.T) {
 		{"two ends", func(s *scene) {
 			s.Facts, s.Last = append(s.Facts, chaos.Fact{Job: "a", Fact: register.Fact{Name: event.FactFailed, Sequence: 13, Body: &event.Failed{}}}), 13
 		}, []string{"I1 a has 2 terminal facts"}},
+		{"a failure after SIGTERM, although it had saved", func(s *scene) {
+			s.ledger = append(s.ledger, *s.line(chaos.Epoch, 2), chaos.Entry{Event: chaos.Terminated, Job: "a", Attempt: 2})
+			s.line(chaos.Submitted, 1).Ends = nil
+			s.job("a", func(j *train.Job) { j.State = train.StateFailed })
+		}, []string{"I1 a ended as failed", "I5 state"}},
+		{"a failure after SIGTERM before the first checkpoint", func(s *scene) {
+			s.line(chaos.Submitted, 2).Ends = nil
+			s.ledger = append(s.ledger, chaos.Entry{Event: chaos.Terminated, Job: "bb", Attempt: 1})
+		}, nil},
+		{"a failure without SIGTERM", func(s *scene) { s.line(chaos.Submitted, 2).Ends = nil }, []string{"I1 bb ended as failed"}},
 		{"an epoch that nobody did", func(s *scene) { *s.line(chaos.Killed, 1) = *s.line(chaos.Exit, 1); s.line(chaos.Epoch, 1).Epoch = 7 }, []string{
 			"I1 a never did 1 of its 2", "I2 attempt 2 started while attempt 1 was running", "I2 a lost 1 attempts although 0", "I8 a attempt 1 (pid 11) never wrote",
 		}},

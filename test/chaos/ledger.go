@@ -18,16 +18,17 @@ import (
 
 // The events of the ledger. The first four are written by trainers, the others by the driver.
 const (
-	Start     = "start"
-	Epoch     = "epoch"
-	Step      = "step"
-	Exit      = "exit"
-	Killed    = "killed"    // a trainer was killed, alone or with its supervisor, and writes no exit
-	Submitted = "submitted" // a job is about to be published
-	Acked     = "acked"     // the bus has stored it
-	Fault     = "fault"     // a fault begins
-	Healed    = "healed"    // its cause is gone
-	Announced = "announced" // the system has said that something is damaged
+	Start      = "start"
+	Epoch      = "epoch"
+	Step       = "step"
+	Exit       = "exit"
+	Killed     = "killed"     // a trainer was killed, alone or with its supervisor, and writes no exit
+	Terminated = "terminated" // a trainer got SIGTERM from outside and wrote its exit
+	Submitted  = "submitted"  // a job is about to be published
+	Acked      = "acked"      // the bus has stored it
+	Fault      = "fault"      // a fault begins
+	Healed     = "healed"     // its cause is gone
+	Announced  = "announced"  // the system has said that something is damaged
 )
 
 // Entry is one line of the ledger.

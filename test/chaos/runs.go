@@ -20,6 +20,9 @@ type runs struct {
 	starts map[process]int
 	live   map[process]Entry
 	kills  map[string]int
+	// terminated has the attempts of each job that got SIGTERM from outside, saved the epochs that each process did.
+	terminated map[string][]process
+	saved      map[process]int
 	// done counts how often rank 0 of a job did each epoch, attempts has the highest attempt that a job began.
 	done     map[string]map[int]int
 	attempts map[string]int
@@ -29,12 +32,16 @@ type runs struct {
 // judgeRuns folds the lines of trainers in the order of their times. It finds processes of an attempt that were started
 // twice, two attempts of a job at once, and devices that two jobs held at once.
 func judgeRuns(entries []Entry) *runs {
-	r := &runs{starts: map[process]int{}, live: map[process]Entry{}, kills: map[string]int{}, done: map[string]map[int]int{}, attempts: map[string]int{}}
+	r := &runs{
+		starts: map[process]int{}, live: map[process]Entry{}, kills: map[string]int{}, terminated: map[string][]process{}, saved: map[process]int{},
+		done: map[string]map[int]int{}, attempts: map[string]int{},
+	}
 	for _, e := range entries {
 		switch e.Event {
 		case Start:
 			r.start(e)
 		case Epoch:
+			r.saved[of(e)]++
 			if e.Rank == 0 {
 				if r.done[e.Job] == nil {
 					r.done[e.Job] = map[int]int{}
@@ -46,6 +53,9 @@ func judgeRuns(entries []Entry) *runs {
 		case Killed:
 			delete(r.live, of(e))
 			r.kills[e.Job]++
+		case Terminated:
+			r.kills[e.Job]++
+			r.terminated[e.Job] = append(r.terminated[e.Job], of(e))
 		}
 	}
 	for p, e := range r.live {
@@ -92,6 +102,13 @@ func (r *runs) epochs(job string, want int) {
 	if repeats > r.kills[job] {
 		r.breaks("I2", "job %s did %d epochs again although %d of its processes were killed", job, repeats, r.kills[job])
 	}
+}
+
+// mayFail says whether the retry policy lets a job fail after SIGTERM from outside, which is an end by the program's
+// own status: it is started again once, if its attempt had saved a checkpoint. The first epoch may not be saved yet.
+func (r *runs) mayFail(job string) bool {
+	ends := r.terminated[job]
+	return len(ends) > 1 || len(ends) == 1 && r.saved[ends[0]] < 2
 }
 
 func overlap(a, b string) bool {

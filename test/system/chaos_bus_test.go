@@ -2,6 +2,7 @@ package system
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -61,7 +63,9 @@ func (s *storm) threeBuses() {
 // streamLeader returns the server that leads a stream, or any of them if none says so.
 func (s *storm) streamLeader(stream string) string {
 	name := s.buses[s.random.IntN(len(s.buses))]
-	if st, err := s.js.Stream(s.ctx, stream); err == nil && st.CachedInfo().Cluster != nil {
+	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // an election answers nobody
+	defer cancel()
+	if st, err := s.js.Stream(ctx, stream); err == nil && st.CachedInfo().Cluster != nil {
 		name = cmp.Or(st.CachedInfo().Cluster.Leader, name)
 	}
 	return name

@@ -12,6 +12,8 @@ import (
 // fault is one row of the table of faults.
 type fault struct {
 	name string
+	// metric is what an operator's alert watches, and shows the fault if it is not empty.
+	metric metric
 	// hold bounds the time until the fault is healed.
 	hold [2]time.Duration
 	// cannot says why this machine cannot have the fault; empty if it can.
@@ -91,6 +93,9 @@ func (s *storm) hit(part string, with syscall.Signal) (heal func(), err error) {
 // hitJob sends a signal to a trainer, or to its supervisor. What dies of it is noted in the ledger.
 func (s *storm) hitJob(part string, with syscall.Signal) (heal func(), err error) {
 	trainer, found := s.aTrainer()
+	for began := time.Now(); !found && time.Since(began) < 20*time.Second; trainer, found = s.aTrainer() {
+		s.pause(100 * time.Millisecond)
+	}
 	if !found {
 		return nil, errNothingToHit
 	}
@@ -108,10 +113,14 @@ func (s *storm) hitJob(part string, with syscall.Signal) (heal func(), err error
 	for alive(trainer.PID) && s.ctx.Err() == nil {
 		s.pause(5 * time.Millisecond)
 	}
-	if !slices.ContainsFunc(readLedger(s.t, s.ledger), func(e chaos.Entry) bool {
-		return e.Event == chaos.Exit && e.Job == trainer.Job && e.Attempt == trainer.Attempt
-	}) {
-		trainer.Event, trainer.Seconds = chaos.Killed, began
+	exited := slices.ContainsFunc(readLedger(s.t, s.ledger), func(e chaos.Entry) bool {
+		return e.Event == chaos.Exit && e.Job == trainer.Job && e.Attempt == trainer.Attempt && e.PID == trainer.PID
+	})
+	trainer.Event, trainer.Seconds = chaos.Killed, began
+	if exited && with == syscall.SIGTERM {
+		trainer.Event = chaos.Terminated
+	}
+	if !exited || with == syscall.SIGTERM {
 		s.note(trainer)
 	}
 	return nil, nil
@@ -137,35 +146,45 @@ func (s *storm) aTrainer() (chaos.Entry, bool) {
 	return running[living[s.random.IntN(len(living))]], true
 }
 
+// everything is the name for all services and the bus at once.
+func everything() []string { return append(serviceNames(), "bus") }
+
 // short returns the rows of the short form: each part is killed, those that hold a lease or a connection are stopped.
 func short() []fault {
+	rows := kills()
+	for _, part := range []string{"bus", "planner", "executor", "nodeagent", "trainer"} {
+		rows = append(rows, strike("stop", syscall.SIGSTOP, second(1, 2), part))
+	}
+	return append(rows, strike("term", syscall.SIGTERM, second(0, 0), "trainer"))
+}
+
+// kills returns the rows that kill each part, singly and with others.
+func kills() []fault {
 	var rows []fault
 	for _, part := range parts() {
 		rows = append(rows, kill(second(0, 0.5), part))
 	}
-	for _, part := range []string{"bus", "planner", "executor", "nodeagent", "trainer"} {
-		rows = append(rows, strike("stop", syscall.SIGSTOP, second(1, 2), part))
-	}
-	services := append(serviceNames(), "bus")
+	rows[0].metric = metric{name: "switchyard_bus_reconnects_total", counts: true} // that of the bus
 	return append(rows,
-		kill(second(0, 0.5), services...),
-		strike("term", syscall.SIGTERM, second(0, 0.5), services...),
+		kill(second(0, 0.5), everything()...),
+		strike("term", syscall.SIGTERM, second(0, 0.5), everything()...),
 		kill(second(0, 0.5), "bus", "executor"), kill(second(0, 0.5), "supervisor", "nodeagent"),
 	)
 }
 
 // long returns the rows of a round of the long form, in which the bus is away once for a time.
 func long(away time.Duration) []fault {
-	rows := short()
-	for _, part := range serviceNames() {
+	rows := kills()
+	for _, part := range append(serviceNames(), "bus", "trainer") {
 		rows = append(rows, strike("stop", syscall.SIGSTOP, second(5, 12), part), strike("term", syscall.SIGTERM, second(0, 3), part))
 	}
 	gone := kill([2]time.Duration{away, away}, "bus")
 	gone.name = "bus away"
+	full := metric{name: "switchyard_disk_scarce"}
 	return append(rows, gone,
-		fault{chaos.ClockSet, second(8, 15), noClock, clocksBack(time.Hour)},
-		fault{chaos.DiskFull, second(10, 20), func(s *storm) string { return s.noDisk }, fill},
-		fault{"little memory for the bus", second(10, 20), noMemoryGroup, starve},
+		fault{name: chaos.ClockSet, hold: second(8, 15), cannot: noClock, inject: clocksBack(time.Hour)},
+		fault{name: chaos.DiskFull, metric: full, hold: second(10, 20), cannot: func(s *storm) string { return s.noDisk }, inject: fill},
+		fault{name: "little memory for the bus", hold: second(10, 20), cannot: noMemoryGroup, inject: starve},
 	)
 }
 
@@ -184,8 +203,13 @@ func (s *storm) deck(rows []fault) []fault {
 	for range len(rows) / 8 {
 		all := parts()
 		s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		rows = append(rows, kill(second(0, 1), all[0], all[1]))
+		pair := kill(second(0, 1), all[0], all[1])
+		pair.name = pairs
+		rows = append(rows, pair)
 	}
 	s.random.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 	return rows
 }
+
+// pairs is the row of the pairs that are drawn.
+const pairs = "kill -9 two parts"

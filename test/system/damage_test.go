@@ -169,7 +169,7 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 	said := ""
 	c.eventually("the damage is told", func() error {
 		_, said = c.command("repair", "--check", "--nats", c.url(), "--data-dir", c.dir)
-		if !strings.Contains(said, "JOBS had ended before") {
+		if !strings.Contains(said, "its newest messages are lost") {
 			return errors.New(said)
 		}
 		return nil
