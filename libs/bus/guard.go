@@ -96,6 +96,9 @@ type Guard struct {
 	remembered remembered
 	// missing are the streams that are not there now, partial the buckets that are being made again.
 	missing, partial []string
+	// suspected are the streams that the newest look found missing or too short. In a cluster a server that was away may
+	// answer with what it knew before, so a second look has to find the same.
+	suspected map[string]bool
 	saved            []byte
 	// unsaved is set while the disk takes nothing.
 	unsaved bool
@@ -110,7 +113,7 @@ type remembered struct {
 // Guard begins to watch over the streams and buckets, before Ensure makes what is missing. past is what an earlier
 // process saved, or empty. tell gets each loss once. It ends with the connection.
 func (b *Bus) Guard(ctx context.Context, past []byte, save func([]byte) error, tell func(Loss)) (*Guard, error) {
-	g := &Guard{bus: b, save: save, tell: tell, log: b.log, remembered: remembered{Streams: map[string]Seen{}, Losses: map[string]Loss{}}}
+	g := &Guard{bus: b, save: save, tell: tell, log: b.log, suspected: map[string]bool{}, remembered: remembered{Streams: map[string]Seen{}, Losses: map[string]Loss{}}}
 	if len(past) > 0 {
 		if err := json.Unmarshal(past, &g.remembered); err != nil {
 			return nil, fmt.Errorf("read what was seen of the bus: %w", err)
@@ -181,7 +184,7 @@ func (g *Guard) look(ctx context.Context) error {
 
 // compare notes losses, and remembers what is there.
 func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
-	kinds, gone := kinds(), []string(nil)
+	kinds, missing := kinds(), []string(nil)
 	for name, kind := range kinds {
 		now, before := there[name], g.remembered.Streams[name]
 		_, known := g.remembered.Streams[name]
@@ -189,26 +192,29 @@ func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
 			continue // it was never made
 		}
 		if now == nil {
-			gone = append(gone, name)
+			missing = append(missing, name)
 		}
 		if now != nil && (now.repairedSince(before) || kind.mends) {
 			delete(g.remembered.Losses, name)
 		}
 		loss, lost := lossOf(name, kind, before, now, at)
-		if known && lost {
+		lost = lost && known
+		gone := lost && loss.Gone
+		if lost && (!gone || g.suspected[name]) {
 			g.note(loss)
 		}
+		g.suspected[name] = gone
 		switch {
 		case now == nil:
-		case known && lost && loss.Gone:
+		case gone:
 			before.Last = max(before.Last, now.Ends)
 			g.remembered.Streams[name] = before
 		default:
 			g.remembered.Streams[name] = keep(kind, *now)
 		}
 	}
-	slices.Sort(gone)
-	g.missing = gone
+	slices.Sort(missing)
+	g.missing = missing
 	return g.write()
 }
 
@@ -283,6 +289,11 @@ func (g *Guard) usable() error {
 
 // regressed returns an error while a stream ends before what was seen in it: new messages would be taken for old ones.
 func (g *Guard) regressed() error {
+	for name, is := range g.suspected {
+		if is {
+			return fmt.Errorf("%w: %s is missing, or ends too early", ErrDamaged, name)
+		}
+	}
 	for _, l := range g.remembered.Losses {
 		if l.Gone {
 			return fmt.Errorf("%w: %s", ErrDamaged, l)

@@ -46,3 +46,28 @@ func TestWhatCountsAsALoss(t *testing.T) {
 		}
 	}
 }
+
+// A server of a cluster that was away may answer once with what it knew before.
+func TestOneStaleAnswerIsNoLoss(t *testing.T) {
+	var told []Loss
+	g := &Guard{
+		suspected: map[string]bool{}, remembered: remembered{Streams: map[string]Seen{}, Losses: map[string]Loss{}},
+		save: func([]byte) error { return nil }, tell: func(l Loss) { told = append(told, l) },
+	}
+	made := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		last          uint64 // 0: the stream is missing
+		usable, noted bool
+	}{{10, true, false}, {9, false, false}, {10, true, false}, {0, false, false}, {12, true, false}, {11, false, false}, {11, false, true}} {
+		there := map[string]*Seen{}
+		if step.last > 0 {
+			there["JOBS"] = &Seen{Created: made, First: 1, Last: step.last, Messages: step.last}
+		}
+		if err := g.compare(there, made); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.usable(); (err == nil) != step.usable || (len(told) > 0) != step.noted {
+			t.Errorf("ends at %d: usable %v, told %v; want %+v", step.last, err, told, step)
+		}
+	}
+}

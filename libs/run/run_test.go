@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 )
@@ -134,6 +136,23 @@ func TestAFailingServiceStopsTheOthers(t *testing.T) {
 		&fake{name: "good", stopped: func() { stopped = true }}, &fake{name: "bad", err: broken})
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "bad: ") || !stopped {
 		t.Fatalf("error %v, stopped %v", err, stopped)
+	}
+}
+
+// An election of the servers of the bus must not end a process.
+func TestAServiceBeginsAgainIfTheBusDidNotAnswer(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	runs := 0
+	once := &fake{name: "once", err: fmt.Errorf("read the newest fact: %w", bus.ErrAway)}
+	once.running = func(run.Process) {
+		if runs++; runs == 2 {
+			once.err = nil
+			stop()
+		}
+	}
+	if err := run.Together(ctx, run.Common{HTTP: "127.0.0.1:0", DataDir: t.TempDir()}, io.Discard, func(net.Addr) {}, once); err != nil || runs != 2 {
+		t.Errorf("%d runs, %v", runs, err)
 	}
 }
 

@@ -2,21 +2,24 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // work runs a service; an exclusive service waits for its lease.
 func work(ctx context.Context, s Service, p Process) error {
 	e, exclusive := s.(Exclusive)
 	if !exclusive || e.Task(p.Common) == "" {
-		return s.Run(ctx, p)
+		return serve(ctx, s, p)
 	}
 	task := e.Task(p.Common)
 	holder, unlock, err := p.identity(ctx, task)
@@ -45,17 +48,30 @@ func work(ctx context.Context, s Service, p Process) error {
 		p.Log.Debug("lease taken", "task", task, "term", term)
 		leading.Set(float64(term))
 		defer leading.Set(0)
-		p.starting()
-		metrics := &turnMetrics{Registerer: p.Metrics}
-		defer func() {
-			metrics.unregister()
-			p.Check("bus", b.Ready)
-		}()
-		mine := p
-		mine.Metrics = metrics
-		return s.Run(ctx, mine)
+		defer p.Check("bus", b.Ready)
+		return serve(ctx, s, p)
 	})
 }
+
+// serve runs a service, and again if it ended because the bus did not answer: while the servers of a cluster elect a
+// leader, nobody does.
+func serve(ctx context.Context, s Service, p Process) error {
+	for {
+		p.starting()
+		mine, metrics := p, &turnMetrics{Registerer: p.Metrics}
+		mine.Metrics = metrics
+		err := s.Run(ctx, mine)
+		metrics.unregister()
+		if !errors.Is(err, bus.ErrAway) || ctx.Err() != nil {
+			return err
+		}
+		p.Log.Warn("the service begins again", "error", err)
+		tick.Pause(ctx, restartAfter)
+	}
+}
+
+// restartAfter is the pause before a service begins again.
+const restartAfter = time.Second
 
 func dropAtStop(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
