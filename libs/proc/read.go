@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,32 @@ type Root string
 func (r Root) Processes() (map[int]Stat, error) {
 	reader := Reader{Root: r}
 	return reader.Read()
+}
+
+// Living reads all processes that have not ended.
+func (r Root) Living() (map[int]Stat, error) {
+	all, err := r.Processes()
+	maps.DeleteFunc(all, func(_ int, s Stat) bool { return s.Over() })
+	return all, err
+}
+
+// Signal signals a process if it is still the one that started at the given time.
+func (r Root) Signal(pid int, start uint64, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if s, err := r.Process(pid); err != nil || s.Start != start {
+		return nil // it has ended
+	}
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	return nil
 }
 
 // lookAgain is the number of readings after which kernel threads are read again: by then a number may belong to another

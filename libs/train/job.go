@@ -139,8 +139,9 @@ type Spec struct {
 	// EstimatedHours is the user's estimate of the whole run, in hours, greater than 1.
 	EstimatedHours float64 `json:"estimated_hours,omitempty"`
 	// Cores is the number of processors and MainMemoryMiB the main memory that each process of the job may use.
-	// Default: the processors of its CPU slots, or all of its node's, and all memory. Memory is not bounded for a
-	// process that runs without a container.
+	// Default: the processors of its CPU slots, or all of its node's, and all memory. A job that takes
+	// more memory is ended and has failed with the reason OutOfMemory. Processes on one node without containers have
+	// their memory together.
 	Cores         int   `json:"cores,omitempty"`
 	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
 	// Ports are container ports to expose on the node. A process without an image listens on the node itself: both numbers

@@ -385,6 +385,9 @@ func (e Exit) OutOfDeviceMemory() bool {
 	}, func(words string) bool { return strings.Contains(e.LogTail, words) })
 }
 
+// OutOfMemory is the reason code of an attempt whose processes took more main memory than its job asked for.
+const OutOfMemory = "OutOfMemory"
+
 // DiskFull is the reason code of an attempt that failed while the disk of its machine's data folder was full.
 const DiskFull = "DiskFull"
 
@@ -426,7 +429,7 @@ func (e Exit) Words() string {
 // Outside reports whether the machine, and neither the program nor a person, ended the attempt. Pods that cannot start
 // for what the job asked for, such as an image or a folder, say nothing about their machine.
 func (e Exit) Outside() bool {
-	elsewhere := []string{"OutOfMemory", "PodDeleted", "Evicted", "Unschedulable", "GangIncomplete", "ImageMissing", "NotCreated", Forbidden, DiskFull}
+	elsewhere := []string{OutOfMemory, "PodDeleted", "Evicted", "Unschedulable", "GangIncomplete", "ImageMissing", "NotCreated", Forbidden, DiskFull}
 	if e.Forced || slices.Contains(elsewhere, e.Reason.Code) {
 		return false
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/kube"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 )
 
 // heartbeatSteps is the number of training steps between two heartbeats of a job.
@@ -203,6 +204,10 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 		if reason != nil {
 			p.Log.Info("jobs find their folders through environment variables: this machine allows no mounts", "reason", reason)
 		}
+	}
+	var reason error
+	if bounds.Groups, reason = local.ProbeGroups(ctx, bounds.Supervisor, cgroup.ThisMachine(), p.Common.DataDir); reason != nil {
+		p.Log.Info("supervisors watch the memory of jobs themselves: this machine allows no control groups", "reason", reason)
 	}
 	here := local.New(p.Common.DataDir, bounds)
 	here.Uploads = func(ctx context.Context, hash string, read func(io.Reader) error) error {

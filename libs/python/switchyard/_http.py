@@ -6,6 +6,7 @@ when to try and when to skip; what is said, and in which order, is its callers' 
 
 import http.client
 import json
+import re
 import socket
 import sys
 import threading
@@ -18,6 +19,8 @@ FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 30.0
 SECONDS_BETWEEN_COMPLAINTS = 30.0
 LONGEST_ANSWER_BYTES = 64 * 1024
+# The capability of a job and the token of an attempt, which are parts of addresses.
+_SECRET = re.compile(r"[0-9a-f]{64}")
 
 
 class Address(NamedTuple):
@@ -167,8 +170,8 @@ def segment(text: str) -> str:
 
 
 def complain(text: str) -> None:
-    """Says text on stderr: the job's log is where its owner looks."""
-    print("[switchyard] " + text, file=sys.stderr, flush=True)
+    """Says text on stderr: the job's log is where its owner looks. Others read it too, so it shows no secrets."""
+    print("[switchyard] " + _SECRET.sub("(secret)", text), file=sys.stderr, flush=True)
 
 
 class _UnixConnection(http.client.HTTPConnection):

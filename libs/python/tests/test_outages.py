@@ -43,6 +43,15 @@ class Outages(unittest.TestCase):
             self.assertEqual([0, 1, 2], train(switchyard.job(), batches=200))
         self.assertEqual(1, said.getvalue().count("cannot reach the scheduler"), said.getvalue())
 
+    def test_complaints_show_no_secrets(self):
+        secret = "0123456789abcdef" * 4
+        with running() as api, stderr() as said:
+            api.status = 500
+            client = _http.Client(_http.Address.parse(api.url + "/attempt/" + secret))
+            client.post("/v1/jobs/%s/epochs" % secret, {})
+        self.assertIn("POST /v1/jobs/(secret)/epochs: 500", said.getvalue())
+        self.assertNotIn(secret, said.getvalue())
+
     def test_every_answer_is_500(self):
         with running() as api, backoff(3600.0), stderr() as said:
             api.status = 500

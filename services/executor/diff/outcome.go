@@ -170,6 +170,9 @@ func (e ending) interrupted() bool {
 }
 
 func interrupted(a train.Attempt, e train.Exit) bool {
+	if e.Reason.Code == train.OutOfMemory && !e.Forced {
+		return false // the next attempt would run out of it, too
+	}
 	return e.Forced || e.Lost || e.Signal != "" || e.OutOfDisk() || e.DeviceFailed() || a.Memory > 0 && e.OutOfDeviceMemory()
 }
 
@@ -245,7 +248,7 @@ func failed(v Verdict, e ending) Verdict {
 	}
 	allowed := 0
 	switch {
-	case e.exit.Message != "" || e.exit.Reason.Code != "":
+	case e.exit.Message != "" || e.exit.Reason.Code != "" && e.exit.Reason.Code != train.OutOfMemory:
 	case e.job.Spec.Retries != nil:
 		allowed = *e.job.Spec.Retries
 	case e.report.SavedAnew(e.attempt):
@@ -270,7 +273,7 @@ func retriesBeforeNext(a train.Attempt) int {
 
 // failedItself reports whether the program of an attempt that another one follows ended with a status other than 0.
 func failedItself(a train.Attempt) bool {
-	return a.Outcome == train.OutcomeRecovering && a.Exit != nil && a.Exit.Code != 0 && !interrupted(a, *a.Exit)
+	return a.Outcome == train.OutcomeRecovering && a.Exit != nil && (a.Exit.Code != 0 || a.Exit.Reason.Code == train.OutOfMemory) && !interrupted(a, *a.Exit)
 }
 
 // lost decides between another attempt and giving up.

@@ -189,7 +189,7 @@ func (v view) containerEnd(p *corev1.Pod, end *corev1.ContainerStateTerminated) 
 		return nil
 	case end.Reason == "OOMKilled":
 		t.exit = train.Exit{Signal: "SIGKILL", Reason: train.Reason{
-			Code: "OutOfMemory", Message: "killed because it ran out of main memory" + memoryLimit(p), Hint: "use smaller batches or fewer data loaders, or ask the operator for another executor.pod_memory_limit",
+			Code: train.OutOfMemory, Message: "killed because it ran out of main memory" + memoryLimit(p), Hint: "use smaller batches or fewer data loaders, or ask the operator for another executor.pod_memory_limit",
 		}}
 	case why.Code != "":
 		t.exit, t.at = train.Exit{Lost: true, Reason: why}, earlier(t.at, deletedAt(p))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
 // cleanupTime bounds the commands that end containers.
@@ -22,6 +23,7 @@ const cleanupTime = 20 * time.Second
 
 // startAll starts every process, all in one process group. On an error the caller has to end those that run.
 func (s *supervisor) startAll() (err error) {
+	s.confine()
 	if s.stage, err = newStage(s.launch, s.dir); err != nil {
 		return err
 	}
@@ -38,7 +40,7 @@ func (s *supervisor) start(rank int) error {
 	interactive := s.launch.Shell != nil && rank == 0 && s.terminals != nil
 	open, attributes := os.Pipe, &syscall.SysProcAttr{Setpgid: true, Pgid: s.group}
 	if interactive {
-		open, attributes = openTerminal, onTerminal()
+		open, attributes = screen.OpenTerminal, onTerminal()
 	}
 	out, in, err := open()
 	if err != nil {
@@ -47,7 +49,7 @@ func (s *supervisor) start(rank int) error {
 	defer func() { _ = in.Close() }()
 	files := [3]*os.File{s.stage.nothing, in, in}
 	if interactive {
-		files[0], s.terminals.own = in, newScreen(out, time.Now())
+		files[0], s.terminals.own = in, screen.New(out, time.Now())
 	}
 	pid, err := s.stage.start(s.launch.Processes[rank], files, attributes)
 	if err != nil {
@@ -71,7 +73,7 @@ func (s *supervisor) copyOutput(rank int, out *os.File, interactive bool) {
 	copied := joblog.NewLines(s.log, prefix)
 	s.outputs = append(s.outputs, out)
 	var to io.Writer = copied
-	if rank == 0 && s.proxy.reads() {
+	if rank == 0 && s.proxy.Reads() {
 		to = io.MultiWriter(copied, joblog.NewLines(s.proxy, ""))
 	}
 	if interactive {
@@ -131,8 +133,10 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 			s.note(e)
 		case <-signals:
 			s.interrupt()
-		case <-s.proxy.ends():
+		case <-s.proxy.Ends():
 			s.askToEnd()
+		case <-s.look():
+			s.checkMemory()
 		case asked := <-s.terminals.asks():
 			s.answer(asked)
 		case <-s.kill:
@@ -180,6 +184,9 @@ func (s *supervisor) note(e ended) {
 	if s.finished {
 		return // it was asked to end
 	}
+	if e.status.Signaled() || e.status.ExitStatus() != 0 {
+		s.checkMemory()
+	}
 	switch {
 	case e.status.Signaled():
 		s.blame(train.Exit{Signal: signalName(e.status.Signal())})
@@ -217,8 +224,10 @@ func (s *supervisor) signalGroup(sig unix.Signal) {
 	}
 }
 
-// killAll kills the group and all other descendants of this process, wherever they moved.
+// killAll kills all processes of the attempt, wherever they moved: those of its control group and of its process group,
+// and all other descendants of this process.
 func (s *supervisor) killAll() {
+	s.launch.Group.Kill()
 	s.signalGroup(unix.SIGKILL)
 	pids, err := descendants(os.Getpid())
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
+	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
 // Bounds are the operator's settings for every attempt.
@@ -17,6 +20,8 @@ type Bounds struct {
 	LogBytes        int64
 	KillAfterMillis int64
 	Sandbox         Sandbox
+	// Groups is where attempts get control groups; empty if the machine allows none.
+	Groups cgroup.Parent
 	// User is the user whose rights jobs have; nil is that of this process. Supervisor starts supervisors.
 	User       *User
 	Supervisor Supervisor
@@ -30,11 +35,11 @@ func (b Bounds) killAfter() time.Duration { return time.Duration(b.KillAfterMill
 func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	made := Launch{
 		Version: launchVersion, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
-		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort,
+		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort, Group: b.Groups.Of(s.Attempt.Mark()),
 	}
 	made.Proxy = proxyOf(s, l)
 	if shell := s.Spec.Shell; shell != nil {
-		made.Shell = &Shell{Keep: shell.Keep, LingerMillis: shellLinger.Milliseconds(), IdleMillis: time.Duration(shell.Idle).Milliseconds()}
+		made.Shell = &screen.Shell{Keep: shell.Keep, LingerMillis: shellLinger.Milliseconds(), IdleMillis: time.Duration(shell.Idle).Milliseconds()}
 	}
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
@@ -59,9 +64,24 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		}
 		made.Processes = append(made.Processes, p)
 	}
+	made.MemoryMiB = memoryMiB(s)
 	made.Beside = made.Processes[0]
 	made.Beside.Args, made.Beside.Fallback = nil, ""
 	return made
+}
+
+// memoryMiB returns the main memory that the processes may take together; 0 if one of them has no bound. The scheduler
+// of a job with parameter servers needs next to none.
+func memoryMiB(s launch.Setting) int64 {
+	sum := int64(0)
+	for _, p := range s.Processes() {
+		each := s.MemoryMiB(p)
+		if each == 0 && p.Role != launch.RoleScheduler {
+			return 0
+		}
+		sum += each
+	}
+	return sum
 }
 
 // describe says what a process was given.
@@ -77,13 +97,13 @@ func (p *Process) describe(s launch.Setting, rank int) {
 }
 
 // proxyOf returns what the supervisor does for programs that do not call the job API; nil if that is nothing.
-func proxyOf(s launch.Setting, l Layout) *Proxy {
+func proxyOf(s launch.Setting, l Layout) *proxy.Spec {
 	spec := s.Spec
 	if spec.LogFormat == "" && spec.Checkpoint == "" && spec.Progress == nil {
 		return nil
 	}
 	scheduler := s.Scheduler(0)
-	p := &Proxy{
+	p := &proxy.Spec{
 		Address: fmt.Sprintf("%s/v1/jobs/%s/", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"]), Format: spec.LogFormat,
 		Checkpoints: filesOf(s, spec.Checkpoint), Signals: spec.Image == "" && spec.Checkpoint != "", EndsBySignal: spec.Preempt == train.PreemptBySignal,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
 )
 
 // capabilityName is the file with the secret by which a job names the folder of its checkpoints.
@@ -66,8 +67,7 @@ func (b *Backend) copyFrom(ctx context.Context, other train.JobID, s launch.Sett
 	if c.err != nil || c.files > 0 {
 		return c.err
 	}
-	seen := checkpoints{patterns: filesOf(s, s.Spec.Checkpoint)}
-	if seen.newest().path == "" {
+	if !proxy.HasCheckpoint(filesOf(s, s.Spec.Checkpoint)) {
 		return errNothingSaved
 	}
 	return nil

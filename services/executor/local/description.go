@@ -8,6 +8,9 @@ import (
 	"syscall"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
+	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
 // launchVersion is the version of launches that this program writes. It reads all versions up to this one.
@@ -29,16 +32,20 @@ type Launch struct {
 	// Mounts are bound into the attempt's own file system if Sandbox allows it.
 	Mounts  []Mount `json:"mounts,omitempty"`
 	Sandbox Sandbox `json:"sandbox,omitempty"`
+	// Group is the control group of the processes; empty if the machine allows none. MemoryMiB is the main memory that
+	// they may take together (0: no bound).
+	Group     cgroup.Group `json:"group,omitempty"`
+	MemoryMiB int64        `json:"memory_mib,omitempty"`
 	// Output is the job's log, LimitBytes its largest size, Header the line that begins the attempt's part of it.
 	Output     string `json:"output"`
 	LimitBytes int64  `json:"limit_bytes"`
 	Header     string `json:"header"`
 	// Shell is set if the first process runs on a terminal. Beside is what runs on a terminal beside the processes, but
 	// for the command itself.
-	Shell  *Shell  `json:"shell,omitempty"`
-	Beside Process `json:"beside,omitzero"`
+	Shell  *screen.Shell `json:"shell,omitempty"`
+	Beside Process       `json:"beside,omitzero"`
 	// Proxy is set if the supervisor calls the job API for the programs.
-	Proxy *Proxy `json:"proxy,omitempty"`
+	Proxy *proxy.Spec `json:"proxy,omitempty"`
 	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
 	HorovodPort int `json:"horovod_port,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.

@@ -15,16 +15,9 @@ import (
 // kernel reads the processes of this machine.
 const kernel = proc.Root("/proc")
 
-// living returns all processes but zombies.
-func living() (map[int]proc.Stat, error) {
-	all, err := kernel.Processes()
-	maps.DeleteFunc(all, func(_ int, s proc.Stat) bool { return s.Over() })
-	return all, err
-}
-
 // descendants returns the descendants of a process, without the process itself.
 func descendants(of int) ([]int, error) {
-	all, err := living()
+	all, err := kernel.Living()
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +30,7 @@ func descendants(of int) ([]int, error) {
 // leads, processes that carry its marker, and the descendants of both. If the session number was given out again, the
 // process of that number is alive with another start time.
 func leftovers(sup supervisorFile, marker string) ([]int, error) {
-	all, err := living()
+	all, err := kernel.Living()
 	if err != nil {
 		return nil, err
 	}

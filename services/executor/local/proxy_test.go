@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
 )
 
 // agent takes epochs as the job API does, after it failed some calls.
@@ -64,7 +65,7 @@ echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:408 - [Epoch $e 8/8][Iteration
 echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:452 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Epoch finished. Wall clock time is ${e}500 ms"
 echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:181 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Top1Accuracy is Accuracy(correct: $e, count: 4, accuracy: 0.$e)"
 done`))
-	l.Proxy = &Proxy{Format: train.LogBigDL, Address: a.URL + "/"}
+	l.Proxy = &proxy.Spec{Format: train.LogBigDL, Address: a.URL + "/"}
 	b.start(l)
 	b.phase("j1", launch.Exited)
 	a.mu.Lock()
@@ -97,7 +98,7 @@ func TestPublishedTrainingIsReported(t *testing.T) {
 	b := newBench(t)
 	a := newAgent(t, 0)
 	l := b.launch("j1", []string{"cat", filepath.Join(root, "pipetune", "history", "bigdl_mnist_10epochs.log")})
-	l.Proxy = &Proxy{Format: train.LogBigDL, Address: a.URL + "/"}
+	l.Proxy = &proxy.Spec{Format: train.LogBigDL, Address: a.URL + "/"}
 	b.start(l)
 	b.phase("j1", launch.Exited)
 	a.mu.Lock()
@@ -175,7 +176,7 @@ func TestProgramsThatCallNothingLeaveBySignal(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := b.launch("j1", c.commands...)
-			l.Proxy = &Proxy{Address: a.URL + "/", Checkpoints: []string{filepath.Join(b.DataDir, "*.pt")}, Signals: true, EndsBySignal: c.by == train.SignalEnd, LookMillis: 10}
+			l.Proxy = &proxy.Spec{Address: a.URL + "/", Checkpoints: []string{filepath.Join(b.DataDir, "*.pt")}, Signals: true, EndsBySignal: c.by == train.SignalEnd, LookMillis: 10}
 			b.start(l)
 			b.phase("j1", launch.Running)
 			b.until("its supervisor asks", func() bool { return a.asks(c.by) })
@@ -205,10 +206,10 @@ func TestProgramsThatCallNothingLeaveBySignal(t *testing.T) {
 func TestProgressIsReadFromWhatProgramsWrite(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
-		how    Proxy
+		how    proxy.Spec
 	}{
-		"output": {`for e in 1 2; do echo "Epoch $e loss=0.$e"; done`, Proxy{Pattern: `Epoch (?P<epoch>\d+) loss=(?P<loss>\S+)`}},
-		"table":  {`for e in 0 1; do echo "$e,$((e*10)),0.$((e+1))" >> metrics.csv; done`, Proxy{Tables: []string{"metrics.*"}}},
+		"output": {`for e in 1 2; do echo "Epoch $e loss=0.$e"; done`, proxy.Spec{Pattern: `Epoch (?P<epoch>\d+) loss=(?P<loss>\S+)`}},
+		"table":  {`for e in 0 1; do echo "$e,$((e*10)),0.$((e+1))" >> metrics.csv; done`, proxy.Spec{Tables: []string{"metrics.*"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

@@ -25,8 +25,7 @@ func narrowed(cpus []int, cores int) []int {
 
 // Retune sets the system parameters of a running attempt: it keeps the processes and all their threads on the given
 // number of their processors. If more are wanted than there are, it refuses and gives them all, as a new start would.
-// The parameters of a container, and the memory limit that a process can read, are set at the start; nothing here
-// enforces that limit.
+// The parameters of a container, and the memory that the processes may take, are set at the start.
 func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
 	l, found, err := readJSON[Launch](filepath.Join(b.Attempt(a.Job, a.Number), launchName))

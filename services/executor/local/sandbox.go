@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 )
 
 // Sandbox says how a job gets its own file system.
@@ -67,6 +68,41 @@ func Probe(ctx context.Context, program Supervisor, scratch string) (Sandbox, er
 }
 
 func (s Sandbox) try(ctx context.Context, program Supervisor, scratch string) error {
+	return program.tries(ctx, scratch, func(dir string) Launch {
+		return Launch{
+			Sandbox: s, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
+			Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom"}},
+		}
+	})
+}
+
+// ProbeGroups finds out where this machine allows control groups to the attempts of a data folder: a supervisor runs
+// `grep` in one of them. The error says why there are none.
+func ProbeGroups(ctx context.Context, program Supervisor, machine cgroup.Machine, dataDir string) (cgroup.Parent, error) {
+	parent, err := machine.Open()
+	if err != nil {
+		return "", err
+	}
+	scratch := filepath.Join(dataDir, "jobs")
+	if err := makeFolder(scratch); err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("%s%d", probePrefix, os.Getpid())
+	group := parent.Of(name)
+	if _, err := group.Make(0); err != nil {
+		return "", err
+	}
+	err = program.tries(ctx, scratch, func(string) Launch {
+		return Launch{Group: group, Processes: []Process{{Args: []string{"grep", "-q", name, "/proc/self/cgroup"}, Dir: "/"}}}
+	})
+	if err = errors.Join(err, group.Remove()); err != nil {
+		return "", fmt.Errorf("probe control groups: %w", err)
+	}
+	return parent, nil
+}
+
+// tries has a supervisor start the program of a launch, which has to succeed. There is a file seen in its folder.
+func (s Supervisor) tries(ctx context.Context, scratch string, compose func(dir string) Launch) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	scratch, err := filepath.EvalSymlinks(scratch)
@@ -78,16 +114,14 @@ func (s Sandbox) try(ctx context.Context, program Supervisor, scratch string) er
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	launch := Launch{
-		Version: launchVersion, Sandbox: s, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
-		Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom", Env: []string{"PATH=" + os.Getenv("PATH")}}},
-	}
+	launch := compose(dir)
+	launch.Version, launch.Processes[0].Env = launchVersion, []string{"PATH=" + os.Getenv("PATH")}
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), writeJSON(filepath.Join(dir, launchName), launch, installation.ReplaceFile)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program.program(), tryArgument, dir)
+	cmd := exec.CommandContext(ctx, s.program(), tryArgument, dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	s.apply(cmd.SysProcAttr)
+	launch.Sandbox.apply(cmd.SysProcAttr)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(strings.TrimSpace(string(said))))
 	}
@@ -110,12 +144,12 @@ func try(dir string) error {
 	}
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
-		return errors.Join(errNotSeen, err)
+		return errors.Join(errTried, err)
 	}
 	return nil
 }
 
-var errNotSeen = errors.New("a mounted folder does not show its files")
+var errTried = errors.New("the program that was tried has failed")
 
 // enter gives the calling thread its own file system: everything at the root of the machine, with the mounts beside
 // it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing else is affected.

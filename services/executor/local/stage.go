@@ -63,6 +63,8 @@ type stage struct {
 	// processors are those of a program that is bound to none.
 	processors unix.CPUSet
 	nothing    *os.File
+	// thread is the number of the thread.
+	thread int
 }
 
 // newStage makes the file system of the programs. base is any folder; the programs do not see it hidden.
@@ -82,6 +84,10 @@ func newStage(l Launch, base string) (*stage, error) {
 	return s, s.do(func() error {
 		if err := unix.SchedGetaffinity(0, &s.processors); err != nil {
 			return fmt.Errorf("read the processors: %w", err)
+		}
+		s.thread = unix.Gettid()
+		if err := l.Group.Enter(); err != nil {
+			return err
 		}
 		if l.Sandbox == SandboxNone {
 			return os.NewSyscallError("unshare the working folder", unix.Unshare(unix.CLONE_FS))
@@ -106,6 +112,11 @@ func (s *stage) start(p Process, files [3]*os.File, attributes *syscall.SysProcA
 	if attributes.Credential, err = s.launch.User.credential(); err != nil {
 		return 0, err
 	}
+	placed, err := s.launch.Group.Place(attributes)
+	if err != nil {
+		return 0, err
+	}
+	defer placed()
 	err = s.do(func() error {
 		if err := s.bind(narrowed(p.CPUs, p.Cores)); err != nil {
 			return err

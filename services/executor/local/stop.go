@@ -1,9 +1,8 @@
 package local
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -47,26 +46,7 @@ func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error 
 	} else if asked {
 		return nil
 	}
-	return signalProcess(s.PID, s.PIDStart, signal)
-}
-
-// signalProcess signals a process if it is still the same process.
-func signalProcess(pid int, start uint64, signal unix.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("signal %d: %w", pid, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if s, err := kernel.Process(pid); err != nil || s.Start != start {
-		return nil // it has ended
-	}
-	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("signal %d: %w", pid, err)
-	}
-	return nil
+	return kernel.Signal(s.PID, s.PIDStart, signal)
 }
 
 // Sweep kills what is left of an attempt whose supervisor is gone and returns how many processes it found. It is
@@ -90,6 +70,8 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 	if sup.BootID != bootID() {
 		sup.PID = 0 // the machine was booted since, so its process numbers mean nothing
 	}
+	group := cmp.Or(l.Group, b.bounds.Groups.Of(a.Mark()))
+	left = group.Kill()
 	pids, err := leftovers(sup, l.Marker)
 	if err != nil {
 		return 0, err
@@ -97,8 +79,9 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	if len(pids) == 0 {
+	if left += len(pids); left == 0 {
 		runCleanup(ctx, l.Cleanup)
+		_ = group.Remove() // an empty one does no harm
 	}
-	return len(pids), nil
+	return left, nil
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/horovod"
+	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
+	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
 // pipeTime is how long output is waited for after all processes have ended; another process may hold the pipe.
@@ -43,11 +46,15 @@ type supervisor struct {
 	outputs  []*os.File
 	// terminals is nil if the attempt has none. beside are the screens of programs beside the job's, by process number.
 	terminals *terminals
-	beside    map[int]*screen
+	beside    map[int]*screen.Screen
 	// horovod is the rendezvous of the programs; nil if they have none.
-	horovod *horovod
+	horovod *horovod.Server
 	// proxy calls the job API for the programs; nil if it has nothing to report.
-	proxy *proxy
+	proxy *proxy.Proxy
+	// bounded is set if the kernel bounds the memory of the programs. looks ticks when it is to be looked at; nil if it
+	// has no bound.
+	bounded bool
+	looks   *time.Ticker
 	// kill fires when processes that were asked to end have to be killed; it is nil until they are asked.
 	kill <-chan time.Time
 	// startedAt is when all programs had been started. retrySave fires when saving it has to be tried again.
@@ -63,7 +70,7 @@ func supervise(dir string) error {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen{}}
+	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen.Screen{}}
 	// Nothing is started before the claim and the supervisor's process number are on disk: nobody could end it.
 	lock, err := takeOver(dir, func() error { return s.declare(time.Time{}) })
 	if err != nil || lock == nil {
@@ -82,14 +89,14 @@ func supervise(dir string) error {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
 	s.log.Begin(launch.Header)
-	s.proxy = newProxy(launch.Proxy, s.log)
+	s.proxy = proxy.New(launch.Proxy, s.log)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
 	}
 	if err := s.begin(); err != nil {
 		s.blame(unstarted(err))
 	}
-	defer s.horovod.close()
+	defer s.horovod.Close()
 	s.wait(signals)
 	if s.failed || s.forced {
 		runCleanup(context.Background(), s.launch.Cleanup)
@@ -106,7 +113,7 @@ func (s *supervisor) begin() (err error) {
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
 	}
 	// Another process may have taken the port; few programs need the rendezvous.
-	if s.horovod, err = serveHorovod(s.launch.HorovodPort, len(s.launch.Processes)); err != nil {
+	if s.horovod, err = horovod.Serve(s.launch.HorovodPort, len(s.launch.Processes)); err != nil {
 		_, _ = fmt.Fprintf(s.log, "[switchyard: %v]\n", err)
 	}
 	if err := s.startAll(); err != nil {
@@ -115,7 +122,7 @@ func (s *supervisor) begin() (err error) {
 	s.startedAt = time.Now().UTC()
 	s.saveStart()
 	s.tellStarted()
-	s.proxy.watch()
+	s.proxy.Watch()
 	s.terminals.serve()
 	s.watchScreen()
 	return nil
@@ -204,11 +211,14 @@ func (s *supervisor) finish(e train.Exit) error {
 			_ = out.SetReadDeadline(time.Now().Add(pipeTime))
 		}
 		s.pipes.Wait()
-		s.proxy.close(e.Code == 0 && e.Signal == "" && !e.Forced)
+		s.proxy.Close(e.Code == 0 && e.Signal == "" && !e.Forced)
 		if e.Code != 0 || e.Signal != "" || e.Forced {
 			e.LogTail = s.log.Tail()
 		}
-		if e.Signal != "" && !e.Forced { // as shells report it; nothing else in the output does
+		switch { // as shells report it; nothing else in the output does
+		case e.Reason.Code == train.OutOfMemory:
+			s.log.Begin(fmt.Sprintf("[switchyard: killed: %s]", e.Reason.Message))
+		case e.Signal != "" && !e.Forced:
 			s.log.Begin(fmt.Sprintf("[switchyard: killed by %s]", e.Signal))
 		}
 		if err := s.log.Close(); err != nil {
@@ -219,5 +229,9 @@ func (s *supervisor) finish(e train.Exit) error {
 	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
 	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end, installation.WriteFile) })
 	s.terminals.end(e.Code)
+	if s.stage != nil {
+		_ = s.launch.Group.Leave(s.stage.thread)
+		_ = s.launch.Group.Remove() // if it is not empty, the executor removes it with the attempt
+	}
 	return err
 }

@@ -13,16 +13,8 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
-
-// Shell makes the first process of an attempt interactive: it runs on a terminal.
-type Shell struct {
-	// Keep lets it run on without a viewer; otherwise it ends after LingerMillis without one. IdleMillis bounds the time
-	// without a key pressed; 0 does not.
-	Keep         bool  `json:"keep,omitempty"`
-	LingerMillis int64 `json:"linger_ms,omitempty"`
-	IdleMillis   int64 `json:"idle_ms,omitempty"`
-}
 
 // shellLinger is how long an interactive job waits for a terminal: longer than a scheduler takes to restart.
 const shellLinger = 5 * time.Minute
@@ -36,7 +28,7 @@ type terminals struct {
 	listener *net.UnixListener
 	folder   *os.File
 	// own is the screen of an interactive job. asked has what the supervisor is asked for.
-	own     *screen
+	own     *screen.Screen
 	asked   chan asked
 	serving conc.WaitGroup
 	closed  chan struct{}
@@ -45,7 +37,7 @@ type terminals struct {
 // asked asks the supervisor for a terminal beside the job's processes, or, for a reason, to end the job.
 type asked struct {
 	request train.TerminalRequest
-	opened  chan<- *screen
+	opened  chan<- *screen.Screen
 	over    train.Reason
 }
 
@@ -115,20 +107,20 @@ func (t *terminals) answer(c *net.UnixConn) {
 		return
 	}
 	if t.own != nil {
-		t.own.view(c, r.Size)
+		t.own.View(c, r.Size)
 		return
 	}
-	opened := make(chan *screen, 1)
+	opened := make(chan *screen.Screen, 1)
 	select {
 	case t.asked <- asked{request: r, opened: opened}:
 	case <-t.closed:
 		return
 	}
 	if s := <-opened; s != nil {
-		resize(s.master, r.Size)
-		t.serving.Go(s.copyFrom)
-		s.view(c, r.Size)
-		_ = s.master.Close() // its program gets SIGHUP
+		s.Resize(r.Size)
+		t.serving.Go(s.Copy)
+		s.View(c, r.Size)
+		s.Close()
 	}
 }
 
@@ -155,7 +147,7 @@ func (t *terminals) end(status int) {
 		return
 	}
 	if close(t.closed); t.own != nil {
-		t.own.end(status)
+		t.own.End(status)
 	}
 	_ = t.listener.Close()
 	t.serving.Wait()
@@ -175,7 +167,7 @@ func (s *supervisor) watchScreen() {
 			case <-s.terminals.closed:
 				return
 			case now := <-again.C:
-				why, over := s.terminals.own.overdue(*s.launch.Shell, now)
+				why, over := s.terminals.own.Overdue(*s.launch.Shell, now)
 				if !over {
 					continue
 				}
@@ -192,19 +184,19 @@ func (s *supervisor) watchScreen() {
 // openBeside starts a program on a terminal beside the job's processes: in the folder, the environment and on the
 // processors of the first one. It ends with the job at the latest, and decides nothing about it.
 func (s *supervisor) openBeside(a asked) {
-	var opened *screen
+	var opened *screen.Screen
 	defer func() { a.opened <- opened }()
-	master, slave, err := openTerminal()
+	master, slave, err := screen.OpenTerminal()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
 		return
 	}
 	defer func() { _ = slave.Close() }()
-	opened = newScreen(master, time.Now())
+	opened = screen.New(master, time.Now())
 	pid, err := s.stage.start(s.launch.beside(a.request.Term, a.request.Command), [3]*os.File{slave, slave, slave}, onTerminal())
 	if err != nil {
 		_, _ = fmt.Fprintf(opened, "%v\r\n", err)
-		opened.end(launch.CannotStart)
+		opened.End(launch.CannotStart)
 		return
 	}
 	s.beside[pid] = opened
@@ -215,7 +207,7 @@ func onTerminal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: tru
 
 // endBeside lets the viewer of a program that has ended see its last words, and its status.
 func (s *supervisor) endBeside(e ended) {
-	screen, is := s.beside[e.pid]
+	shown, is := s.beside[e.pid]
 	if !is {
 		return
 	}
@@ -227,7 +219,7 @@ func (s *supervisor) endBeside(e ended) {
 	}
 	// What the program has written is read by now, unless a process that it left behind holds the terminal.
 	s.terminals.serving.Go(func() {
-		screen.drain()
-		screen.end(status)
+		shown.Drain()
+		shown.End(status)
 	})
 }

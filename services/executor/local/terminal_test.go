@@ -8,12 +8,13 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
 // A shell that nobody looks at, or types into, ends and says why.
 func TestAShellWithoutATerminalEnds(t *testing.T) {
 	b := newBench(t)
-	for want, shell := range map[string]Shell{"NoTerminal": {LingerMillis: 1}, "Idle": {Keep: true, IdleMillis: 1}} {
+	for want, shell := range map[string]screen.Shell{"NoTerminal": {LingerMillis: 1}, "Idle": {Keep: true, IdleMillis: 1}} {
 		l := b.launch(train.JobID(want), []string{"cat"})
 		l.Shell = &shell
 		b.start(l)

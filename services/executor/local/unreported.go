@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,9 @@ const (
 	maxUnreportedBytes = 64 << 10
 	maxUnreportedEpoch = 1_000_000
 )
+
+// reportTimeout bounds how long an agent may take to answer.
+const reportTimeout = 2500 * time.Millisecond
 
 // unreported is the content of a file: a request to the job API. A field that is not of its request is absent.
 type unreported struct {
@@ -95,7 +99,7 @@ func post(ctx context.Context, agent, token string, r unreported) bool {
 	if agent == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout/2)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://%s/attempt/%s%s", agent, token, r.Path), bytes.NewReader(r.Body))
 	if err != nil {

@@ -1,4 +1,4 @@
-package local
+package proxy
 
 import (
 	"bytes"
@@ -15,6 +15,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
+
+// kernel reads the processes of this machine.
+const kernel = proc.Root("/proc")
 
 const (
 	defaultLook = time.Second
@@ -38,8 +41,8 @@ type leaving struct {
 	saved            int
 }
 
-// watch begins to look at the running programs.
-func (p *proxy) watch() {
+// Watch begins to look at the running programs.
+func (p *Proxy) Watch() {
 	if p == nil || len(p.Checkpoints)+len(p.Tables)+len(p.Boards) == 0 && p.Pattern == "" {
 		return
 	}
@@ -64,7 +67,7 @@ func (p *proxy) watch() {
 }
 
 // look reports a new checkpoint, asks whether the programs have to leave, and lets them.
-func (p *proxy) look(ctx context.Context) {
+func (p *Proxy) look(ctx context.Context) {
 	l := &p.leave
 	l.looks++
 	saved, fresh := p.files.look()
@@ -94,7 +97,7 @@ func (p *proxy) look(ctx context.Context) {
 }
 
 // signal returns the signal by which the programs can be asked to leave; "" if there is none.
-func (p *proxy) signal() string {
+func (p *Proxy) signal() string {
 	l := &p.leave
 	if !l.catches && l.looks >= l.next {
 		l.catches = len(catching(os.Getpid())) > 0
@@ -111,7 +114,7 @@ func (p *proxy) signal() string {
 }
 
 // mustStop asks the job API. Without an answer, the next look asks again.
-func (p *proxy) mustStop(ctx context.Context, signal string) bool {
+func (p *Proxy) mustStop(ctx context.Context, signal string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Address+"control?signal="+signal, http.NoBody)
 	if err != nil {
 		return false
@@ -129,10 +132,10 @@ func (p *proxy) mustStop(ctx context.Context, signal string) bool {
 }
 
 // send sends SIGUSR1 to the processes that catch it. It would kill all others.
-func (p *proxy) send() {
+func (p *Proxy) send() {
 	var got []string
 	for _, s := range catching(os.Getpid()) {
-		if signalProcess(s.PID, s.Start, unix.SIGUSR1) == nil {
+		if kernel.Signal(s.PID, s.Start, unix.SIGUSR1) == nil {
 			got = append(got, fmt.Sprintf("%d (%s)", s.PID, s.Name))
 		}
 	}
@@ -147,7 +150,7 @@ func (p *proxy) send() {
 // catching returns the descendants of a process that catch SIGUSR1. It leaves out forks of such a process that run the
 // same command, such as loaders of data: they inherited a handler that is not meant for them.
 func catching(of int) []proc.Stat {
-	all, err := living()
+	all, err := kernel.Living()
 	if err != nil {
 		return nil
 	}

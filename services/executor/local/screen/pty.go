@@ -1,4 +1,4 @@
-package local
+package screen
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// openTerminal opens a pseudo-terminal: the supervisor's end, and that of the program.
-func openTerminal() (master, slave *os.File, err error) {
+// OpenTerminal opens a pseudo-terminal: the supervisor's end, and that of the program.
+func OpenTerminal() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open a terminal: %w", err)

@@ -1,4 +1,5 @@
-package local
+// Package screen has the terminals on which programs run, and shows them to those who look at them.
+package screen
 
 import (
 	"encoding/json"
@@ -12,9 +13,18 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// screen is a terminal on which a program runs, and those who look at it. What the program writes goes to all of them;
+// Shell makes the first process of an attempt interactive: it runs on a terminal.
+type Shell struct {
+	// Keep lets it run on without a viewer; otherwise it ends after LingerMillis without one. IdleMillis bounds the time
+	// without a key pressed; 0 does not.
+	Keep         bool  `json:"keep,omitempty"`
+	LingerMillis int64 `json:"linger_ms,omitempty"`
+	IdleMillis   int64 `json:"idle_ms,omitempty"`
+}
+
+// Screen is a terminal on which a program runs, and those who look at it. What the program writes goes to all of them;
 // it waits for the slowest.
-type screen struct {
+type Screen struct {
 	master *os.File
 	// copied is closed once nothing more is read from the program.
 	copied chan struct{}
@@ -37,16 +47,19 @@ const (
 	recentBytes = 8 << 10
 	// viewerPatience is how long the program waits for a viewer that takes nothing; the viewer is then dropped.
 	viewerPatience = time.Minute
+	// drainTime is how long the last output of a program is waited for.
+	drainTime = 200 * time.Millisecond
 )
 
-func newScreen(master *os.File, now time.Time) *screen {
-	s := &screen{master: master, copied: make(chan struct{}), viewers: map[*net.UnixConn]struct{}{}, left: now}
+// New returns the screen of a terminal whose supervisor's end is master.
+func New(master *os.File, now time.Time) *Screen {
+	s := &Screen{master: master, copied: make(chan struct{}), viewers: map[*net.UnixConn]struct{}{}, left: now}
 	s.typed.Store(now.UnixNano())
 	return s
 }
 
 // Write shows output to all viewers.
-func (s *screen) Write(data []byte) (int, error) {
+func (s *Screen) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recent = append(s.recent, data...)
@@ -57,7 +70,7 @@ func (s *screen) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-func (s *screen) show(c *net.UnixConn, data []byte) {
+func (s *Screen) show(c *net.UnixConn, data []byte) {
 	if len(data) == 0 {
 		return
 	}
@@ -68,8 +81,8 @@ func (s *screen) show(c *net.UnixConn, data []byte) {
 	}
 }
 
-// view shows the screen to a viewer, and types what it sends, until it goes.
-func (s *screen) view(c *net.UnixConn, size train.TerminalSize) {
+// View shows the screen to a viewer, and types what it sends, until it goes.
+func (s *Screen) View(c *net.UnixConn, size train.TerminalSize) {
 	s.mu.Lock()
 	s.viewers[c] = struct{}{}
 	s.typed.Store(time.Now().UnixNano())
@@ -93,8 +106,14 @@ func (s *screen) view(c *net.UnixConn, size train.TerminalSize) {
 	_ = c.Close()
 }
 
+// Resize gives the terminal another size.
+func (s *Screen) Resize(size train.TerminalSize) { resize(s.master, size) }
+
+// Close closes the terminal: its program gets SIGHUP.
+func (s *Screen) Close() { _ = s.master.Close() }
+
 // take does what a packet of a viewer says.
-func (s *screen) take(packet []byte) error {
+func (s *Screen) take(packet []byte) error {
 	switch packet[0] {
 	case train.TerminalData:
 		s.typed.Store(time.Now().UnixNano())
@@ -109,20 +128,20 @@ func (s *screen) take(packet []byte) error {
 	return nil
 }
 
-// copyFrom shows what the program writes until it has closed its end.
-func (s *screen) copyFrom() {
+// Copy shows what the program writes until it has closed its end.
+func (s *Screen) Copy() {
 	defer close(s.copied)
 	_, _ = io.Copy(s, s.master)
 }
 
-// drain waits until what the program has written was shown. A process that it left behind may hold the terminal.
-func (s *screen) drain() {
-	_ = s.master.SetReadDeadline(time.Now().Add(pipeTime / 10))
+// Drain waits until what the program has written was shown. A process that it left behind may hold the terminal.
+func (s *Screen) Drain() {
+	_ = s.master.SetReadDeadline(time.Now().Add(drainTime))
 	<-s.copied
 }
 
-// end tells the viewers how the program ended, and lets them go.
-func (s *screen) end(status int) {
+// End tells the viewers how the program ended, and lets them go.
+func (s *Screen) End(status int) {
 	packet, err := train.TerminalPacket(train.TerminalExit, status)
 	if err != nil {
 		return // a number is always encoded
@@ -134,7 +153,7 @@ func (s *screen) end(status int) {
 }
 
 // dismiss tells those who look on that it is over.
-func (s *screen) dismiss() {
+func (s *Screen) dismiss() {
 	for c := range s.viewers {
 		_ = c.SetWriteDeadline(time.Now().Add(viewerPatience))
 		_, _ = c.Write(s.last)
@@ -143,8 +162,8 @@ func (s *screen) dismiss() {
 	clear(s.viewers)
 }
 
-// overdue says why a screen has to end: nobody has looked at it or pressed a key for long.
-func (s *screen) overdue(shell Shell, now time.Time) (train.Reason, bool) {
+// Overdue says why a screen has to end: nobody has looked at it or pressed a key for long.
+func (s *Screen) Overdue(shell Shell, now time.Time) (train.Reason, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	linger, idle := time.Duration(shell.LingerMillis)*time.Millisecond, time.Duration(shell.IdleMillis)*time.Millisecond

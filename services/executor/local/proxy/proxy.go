@@ -1,4 +1,7 @@
-package local
+// Package proxy does for programs that do not call the job API what they would: it reads their epochs, steps and
+// checkpoints from what they write, reports them, and passes on by a signal that they have to leave. It runs in the
+// supervisor of an attempt and decides nothing.
+package proxy
 
 import (
 	"bytes"
@@ -17,8 +20,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 )
 
-// Proxy says what a supervisor tells the job API, and asks it, for programs that do not call it themselves.
-type Proxy struct {
+// Spec says what a supervisor tells the job API, and asks it, for programs that do not call it themselves.
+type Spec struct {
 	// Address is that of the attempt's requests to the job API.
 	Address string `json:"address"`
 	// Format is the format in which the output of the first process has its epochs; empty if it has none.
@@ -55,10 +58,10 @@ type report struct {
 	body       []byte
 }
 
-// proxy calls the job API for programs. It lives as long as the supervisor, so nothing is read twice; an exit is
+// Proxy calls the job API for programs. It lives as long as the supervisor, so nothing is read twice; an exit is
 // recorded after the last report.
-type proxy struct {
-	Proxy
+type Proxy struct {
+	Spec
 	log    io.Writer
 	bigdl  *bigdl.Log
 	reader *progressReader
@@ -78,13 +81,13 @@ type proxy struct {
 	over    bool
 }
 
-// newProxy starts reporting to log's job; it returns nil if p is nil.
-func newProxy(p *Proxy, log io.Writer) *proxy {
+// New starts reporting to log's job; it returns nil if p is nil.
+func New(p *Spec, log io.Writer) *Proxy {
 	if p == nil {
 		return nil
 	}
-	made := &proxy{
-		Proxy: *p, log: log, bigdl: bigdl.New(bigdl.Progress{}), reader: newProgressReader(p), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
+	made := &Proxy{
+		Spec: *p, log: log, bigdl: bigdl.New(bigdl.Progress{}), reader: newProgressReader(p), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
 		client: http.Client{Timeout: reportTimeout, Transport: &http.Transport{}}, late: make(chan struct{}), end: make(chan struct{}, 1),
 	}
 	made.files.begin()
@@ -93,11 +96,11 @@ func newProxy(p *Proxy, log io.Writer) *proxy {
 	return made
 }
 
-// reads reports whether the proxy wants the output.
-func (p *proxy) reads() bool { return p != nil && (p.Format != "" || p.Pattern != "") }
+// Reads reports whether the proxy wants the output.
+func (p *Proxy) Reads() bool { return p != nil && (p.Format != "" || p.Pattern != "") }
 
-// ends returns the channel that says that the programs are to be ended.
-func (p *proxy) ends() <-chan struct{} {
+// Ends returns the channel that says that the programs are to be ended.
+func (p *Proxy) Ends() <-chan struct{} {
 	if p == nil {
 		return nil
 	}
@@ -105,7 +108,7 @@ func (p *proxy) ends() <-chan struct{} {
 }
 
 // Write takes a line of output.
-func (p *proxy) Write(line []byte) (int, error) {
+func (p *Proxy) Write(line []byte) (int, error) {
 	if e, ok := p.bigdl.Line(string(line)); p.Format != "" && ok {
 		p.addEpoch(e)
 	}
@@ -113,40 +116,40 @@ func (p *proxy) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (p *proxy) addEpoch(e bigdl.Epoch) {
+func (p *Proxy) addEpoch(e bigdl.Epoch) {
 	if body, err := e.Report(); err == nil { // a retry would not help
 		p.add(report{path: "epochs", what: fmt.Sprintf("epoch %d", e.Epoch), body: body})
 	}
 }
 
-func (p *proxy) addProgress(r progress.Report) {
+func (p *Proxy) addProgress(r progress.Report) {
 	if body, err := r.Body(); err == nil {
 		p.add(report{path: "progress", what: fmt.Sprintf("progress after %d epochs", r.EpochsDone), body: body})
 	}
 }
 
-func (p *proxy) addCheckpoint(c file) {
+func (p *Proxy) addCheckpoint(c file) {
 	body, err := json.Marshal(map[string]any{"path": c.path, "bytes": c.size, "found": c.at.UnixNano()})
 	if err == nil {
 		p.add(report{path: "checkpoints", what: "checkpoint " + c.path, body: body})
 	}
 }
 
-func (p *proxy) add(r report) {
+func (p *Proxy) add(r report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reports = append(p.reports, r)
 	p.more.Signal()
 }
 
-func (p *proxy) waiting() int {
+func (p *Proxy) waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.reports)
 }
 
 // next waits for a report; it returns false when no more will come.
-func (p *proxy) next() (report, bool) {
+func (p *Proxy) next() (report, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.reports) == 0 && !p.over {
@@ -160,7 +163,7 @@ func (p *proxy) next() (report, bool) {
 
 // run sends one report after the other. What the agent will never take is skipped: the attempt is fenced off, or the
 // report makes no sense.
-func (p *proxy) run() {
+func (p *Proxy) run() {
 	for {
 		r, found := p.next()
 		if !found {
@@ -182,7 +185,7 @@ func (p *proxy) run() {
 // errAway says that the agent could not take a report now.
 var errAway = errors.New("the job API is away")
 
-func (p *proxy) post(r report) error {
+func (p *Proxy) post(r report) error {
 	answer, err := p.client.Post(p.Address+r.path, "application/json", bytes.NewReader(r.body))
 	if err != nil {
 		return err
@@ -195,9 +198,9 @@ func (p *proxy) post(r report) error {
 	return nil
 }
 
-// close reports what is new at the end of the programs, well or not. What could not be reported in time is noted in the
+// Close reports what is new at the end of the programs, well or not. What could not be reported in time is noted in the
 // log.
-func (p *proxy) close(well bool) {
+func (p *Proxy) Close(well bool) {
 	if p == nil {
 		return
 	}

@@ -1,4 +1,5 @@
-package local
+// Package horovod serves the rendezvous at which Horovod's processes meet.
+package horovod
 
 import (
 	"fmt"
@@ -13,10 +14,10 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// horovod is the rendezvous that horovodrun serves to the processes it starts (horovod.runner.http.http_server): a
+// Server is the rendezvous that horovodrun serves to the processes it starts (horovod.runner.http.http_server): a
 // store of scopes, GET and PUT of /scope/key. Each process meets the others in the scopes global, local and cross, and
 // deletes its rank from a scope once it is connected. The last one empties the scope, so that they can meet again.
-type horovod struct {
+type Server struct {
 	workers  int
 	server   http.Server
 	serving  conc.WaitGroup
@@ -25,8 +26,8 @@ type horovod struct {
 	finished map[string]int
 }
 
-// serveHorovod serves on a port of this machine until close; it returns nil for port 0.
-func serveHorovod(port, workers int) (*horovod, error) {
+// Serve serves on a port of this machine until Close; it returns nil for port 0.
+func Serve(port, workers int) (*Server, error) {
 	if port == 0 {
 		return nil, nil
 	}
@@ -34,32 +35,33 @@ func serveHorovod(port, workers int) (*horovod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve the rendezvous of Horovod: %w", err)
 	}
-	h := &horovod{workers: workers, values: map[string]map[string][]byte{}, finished: map[string]int{}}
-	h.server = http.Server{Handler: h, ReadHeaderTimeout: horovodTimeout, ReadTimeout: horovodTimeout}
+	h := &Server{workers: workers, values: map[string]map[string][]byte{}, finished: map[string]int{}}
+	h.server = http.Server{Handler: h, ReadHeaderTimeout: timeout, ReadTimeout: timeout}
 	h.serving.Go(func() { _ = h.server.Serve(listener) })
 	return h, nil
 }
 
 // The bounds of a request. A value is the address of a process, of some hundred bytes.
 const (
-	horovodTimeout = 10 * time.Second
-	horovodValue   = 1 << 20
+	timeout   = 10 * time.Second
+	valueSize = 1 << 20
 )
 
-func (h *horovod) close() {
+// Close ends the rendezvous; it does nothing if there is none.
+func (h *Server) Close() {
 	if h != nil {
 		_ = h.server.Close()
 		h.serving.Wait()
 	}
 }
 
-func (h *horovod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	scope, key, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if !found {
 		http.Error(w, "want /scope/key", http.StatusBadRequest)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, horovodValue))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, valueSize))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -86,7 +88,7 @@ func (h *horovod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // finish notes that a process has left a scope. The scopes of subsets of the processes belong to those who made them.
-func (h *horovod) finish(scope, key string) {
+func (h *Server) finish(scope, key string) {
 	members := 0
 	switch {
 	case strings.HasPrefix(scope, "global"), strings.HasPrefix(scope, "local"):

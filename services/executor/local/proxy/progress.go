@@ -1,4 +1,4 @@
-package local
+package proxy
 
 import (
 	"bytes"
@@ -31,12 +31,15 @@ type progressReader struct {
 }
 
 // newProgressReader returns the reader of a launch. A pattern is checked when its job is admitted.
-func newProgressReader(p *Proxy) *progressReader {
+func newProgressReader(p *Spec) *progressReader {
 	r := &progressReader{names: p.Names, headers: map[string][]string{}, mark: p.FromZero, tables: tails{patterns: p.Tables}, boards: tails{patterns: p.Boards}}
 	if pattern, err := progress.ParsePattern(p.Pattern); p.Pattern != "" && err == nil {
 		r.pattern = &pattern
 	}
-	r.tracker.FromZero = p.FromZero != "" && exists(p.FromZero)
+	if p.FromZero != "" {
+		_, err := os.Lstat(p.FromZero)
+		r.tracker.FromZero = err == nil
+	}
 	r.tables.begin()
 	r.boards.begin()
 	return r

@@ -1,4 +1,4 @@
-package local
+package proxy
 
 import (
 	"os"
@@ -30,6 +30,12 @@ const mostUnsure = 60
 
 // begin takes what is there as old.
 func (c *checkpoints) begin() { c.reported = c.newest() }
+
+// HasCheckpoint reports whether a file of one of the patterns exists.
+func HasCheckpoint(patterns []string) bool {
+	c := checkpoints{patterns: patterns}
+	return c.newest().path != ""
+}
 
 // newest returns the newest file of all patterns; the zero value if there is none.
 func (c *checkpoints) newest() file {
