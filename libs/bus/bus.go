@@ -115,6 +115,9 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		nats.IgnoreAuthErrorAbort(),
 	}, key, c.Options)
 	nc, err := nats.Connect(c.URL, options...)
+	if errors.Is(err, nats.ErrAuthorization) {
+		err = b.refusal()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect %s: %w", Redacted(c.URL), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -48,10 +49,14 @@ func TestABusWithoutServicesIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := console.OpenBucket[train.Job](t.Context(), s.Bus, "no_such_bucket")
-	if err == nil || !strings.Contains(err.Error(), "no service of Switchyard has run") {
+	if err == nil || !strings.Contains(err.Error(), "has no bucket no_such_bucket, although services of Switchyard have run") {
 		t.Fatal(err)
 	}
-	code, _, stderr := clitest.Execute(Commands(), "", "--nats", "nats://127.0.0.1:1", "ps")
+	code, _, stderr := clitest.Execute(Commands(), "", "--nats", bustest.Start(t).URL(), "node", "list")
+	if !strings.Contains(stderr, "no service of Switchyard has run") {
+		t.Errorf("exit %d for a bus without anything: %s", code, stderr)
+	}
+	code, _, stderr = clitest.Execute(Commands(), "", "--nats", "nats://127.0.0.1:1", "ps")
 	if code != exit.Unreachable {
 		t.Fatalf("exit %d for a bus that is not there: %s", code, stderr)
 	}

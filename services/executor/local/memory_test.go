@@ -43,8 +43,8 @@ func (b *bench) inGroup(job train.JobID, commands ...[]string) Launch {
 	return l
 }
 
-// A job that takes more main memory than it asked for is ended and says so, whether or not the kernel helps. One that
-// stays below it is left alone.
+// A job that takes more main memory than it asked for is ended and says so, whether or not the kernel helps. A job
+// that stays below goes on.
 func TestMemoryIsBounded(t *testing.T) {
 	const hold = `(head -c $1 /dev/zero; echo full > $2; sleep 1000) | tail > /dev/null & echo $! > $3; wait`
 	for kind, machine := range groupKinds() {

@@ -19,6 +19,8 @@ type Detail struct {
 	RunSeconds float64 `json:"run_seconds"`
 	// ContinuedBy are the jobs that began from its checkpoints.
 	ContinuedBy []train.JobID `json:"continued_by,omitempty"`
+	// Unsearched says that nobody has looked for them: without the service web, that would take all jobs.
+	Unsearched bool `json:"continued_by_unknown,omitempty"`
 	// Attempt is the newest attempt.
 	Attempt *Attempt `json:"attempt,omitempty"`
 	// Report is what its training code has reported.

@@ -21,6 +21,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
@@ -91,7 +92,8 @@ func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
 	}
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	b, err := bus.Connect(wait, bus.Config{URL: url, Keys: a.KeysFor(url), Name: "cli"})
+	// A bus that refuses the connection is not waited for: a person wants to know at once.
+	b, err := bus.Connect(wait, bus.Config{URL: url, Keys: a.KeysFor(url), Name: "cli", Options: []nats.Option{nats.RetryOnFailedConnect(false)}})
 	switch {
 	case errors.Is(err, bus.ErrRefused):
 		return nil, exit.Errorf(exit.Unreachable, "the person who runs the bus has its keys, by default in the folder keys of its data folder", "%v", err)

@@ -48,12 +48,8 @@ func (y onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, e
 		return view.Detail{}, err
 	}
 	mine, beside := view.Neighbours(x.Plan(), job.ID)
-	switch {
-	case whole:
-	case view.MayBeContinued(job):
-		err = Load(ctx, y.bus, x.Jobs)
-	default:
-		for _, a := range beside {
+	for _, a := range beside {
+		if !whole {
 			err = errors.Join(err, LoadKeys(ctx, y.bus, x.Jobs, string(a.Job)))
 		}
 	}
@@ -71,6 +67,7 @@ func (y onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, e
 		return view.Detail{}, err
 	}
 	d := view.Describe(x, job, y.now())
+	d.Unsearched = !whole && view.MayBeContinued(job)
 	err = y.bus.Stored(ctx, event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
 	return d, err
 }

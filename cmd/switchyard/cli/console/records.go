@@ -28,10 +28,15 @@ func (a *Console) WithBus(cmd *cobra.Command, f func(ctx context.Context, b *bus
 	return f(cmd.Context(), b)
 }
 
-// OpenBucket opens a bucket of the contract. A bus on which no service ever ran does not have it.
+// OpenBucket opens a bucket of the contract. A bus on which no service ever ran does not have it, and one that has lost
+// it has others.
 func OpenBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T]) (*bus.KV[T], error) {
 	kv, err := bus.OpenKV(ctx, b, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if _, err := b.LastSequence(ctx, event.StreamJobs); err == nil {
+			return nil, exit.Errorf(exit.Unreachable, "`switchyard repair --check` says what else is missing, `switchyard repair` makes it again",
+				"the bus at %s has no bucket %s, although services of Switchyard have run on it", b.URL(), bucket)
+		}
 		return nil, exit.Errorf(exit.Unreachable, "start the services: `switchyard up`", "no service of Switchyard has run on the bus at %s", b.URL())
 	}
 	return kv, err

@@ -42,6 +42,8 @@ type description struct {
 	Company    *companyView         `json:"company,omitempty"`
 	// ContinuedBy are the jobs that began from its checkpoints.
 	ContinuedBy []train.JobID `json:"continued_by,omitempty"`
+	// Unsearched says that nobody has looked for them.
+	Unsearched bool `json:"continued_by_unknown,omitempty"`
 	// Progress is the part of the training that is done, by its steps if they are known.
 	Progress *float64 `json:"progress,omitempty"`
 	// Silent is set while running code reports no more steps.
@@ -99,6 +101,6 @@ func (d description) card() render.Card {
 func describing(d view.Detail) description {
 	return description{
 		Job: d.Job, RunSeconds: d.RunSeconds, Attempt: d.Attempt, Report: d.Report, Batches: d.Batches, Plan: d.Plan, Company: viewCompany(d),
-		ContinuedBy: d.ContinuedBy, Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
+		ContinuedBy: d.ContinuedBy, Unsearched: d.Unsearched, Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
 	}
 }
