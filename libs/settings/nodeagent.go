@@ -94,7 +94,7 @@ func (c *NodeAgent) Declare(set *config.Set) {
 		OneOf(DevicesAuto, DevicesGPU, DevicesCPU)
 	s.Int(&c.CPUSlots, "cpu-slots", 0, "number of CPU slots to offer (0: one per core)").Flag().Between(0, mostSlots)
 	s.Int(&c.SimGPUs, "sim-gpus", 0, "simulated GPUs to offer instead of real ones; jobs on them run on processors").Flag().Between(0, mostGPUs)
-	s.String(&c.SimGPUModel, "sim-gpu-model", "simulated", "model of a simulated GPU, as NVML would name it")
+	s.String(&c.SimGPUModel, "sim-gpu-model", "simulated", "model of a simulated GPU, as NVML would name it; several models, with commas, take turns")
 	s.Int(&c.SimGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB").Between(1, mostGiB)
 	s.Float(&c.SimGPUWatts, "sim-gpu-watts", 0, "assumed power of a simulated GPU in use, up to its power limit (0: none)").Between(0, mostWatts)
 	s.TextMap(&c.Labels, "label", "labels of the node, for node_labels of jobs; as a flag NAME=VALUE (repeatable); on Kubernetes the node's own labels hold").

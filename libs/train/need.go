@@ -41,10 +41,33 @@ func (s Spec) DeviceBounds() (least, most int) {
 // Chosen says whether the need is more than an amount of memory.
 func (n DeviceNeed) Chosen() bool { return n.Kind != "" || len(n.Models) > 0 }
 
-// Suits says whether all devices of a node have the kind and a model that the job asks for: it may get any of them.
-// Their memory is compared apart.
+// Suits says whether all devices of a node have the kind and a model that the job asks for. Their memory is compared
+// apart.
 func (n DeviceNeed) Suits(node *Node) bool {
 	return !n.Chosen() || !slices.ContainsFunc(node.Devices, func(d Device) bool { return !n.suits(&d) })
+}
+
+// Of returns the node with only those of its devices that have the kind and a model that the job asks for.
+func (n DeviceNeed) Of(node Node) Node {
+	if !n.Suits(&node) {
+		node.Devices = slices.DeleteFunc(slices.Clone(node.Devices), func(d Device) bool { return !n.suits(&d) })
+	}
+	return node
+}
+
+// Fits says whether a device is what the job asks for, its memory included.
+func (n DeviceNeed) Fits(d *Device) bool {
+	return n.suits(d) && (d.Memory == 0 || d.Memory >= n.Memory)
+}
+
+// Divides says whether the job can have some devices of a node and not others.
+func (n DeviceNeed) Divides(node *Node) bool {
+	some, all := false, true
+	for i := range node.Devices {
+		fits := n.Fits(&node.Devices[i])
+		some, all = some || fits, all && fits
+	}
+	return some && !all
 }
 
 func (n DeviceNeed) suits(d *Device) bool {
@@ -90,18 +113,15 @@ func (n DeviceNeed) Count(devices int) string {
 func (n DeviceNeed) Lacks(nodes []Node) string {
 	var models []string
 	var largest unit.Bytes
-	some, suitable, enough := false, false, false
+	some, enough := false, false
 	for i := range nodes {
-		all := len(nodes[i].Devices) > 0 && n.Suits(&nodes[i])
-		suitable = suitable || all
 		for k := range nodes[i].Devices {
 			d := &nodes[i].Devices[k]
-			some = some || n.suits(d)
 			if n.Kind == "" || d.ID.Kind() == n.Kind {
 				models = append(models, cmp.Or(d.Model, "unknown"))
 			}
-			if all {
-				largest, enough = max(largest, d.Memory), enough || d.Memory == 0 || d.Memory >= n.Memory
+			if n.suits(d) {
+				some, largest, enough = true, max(largest, d.Memory), enough || d.Memory == 0 || d.Memory >= n.Memory
 			}
 		}
 	}
@@ -111,8 +131,6 @@ func (n DeviceNeed) Lacks(nodes []Node) string {
 		return "no node has a " + n.kind()
 	case !some:
 		return fmt.Sprintf("each %s here is another model: %s", n.kind(), strings.Join(slices.Compact(models), ", "))
-	case !suitable:
-		return "each node that has one also has devices that do not suit the job, which may get any of them"
 	case !enough:
 		return "the largest here has " + largest.Exact()
 	}

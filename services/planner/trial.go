@@ -84,11 +84,8 @@ func (p *cache) powerFor(spec train.Spec, a *train.Allocation) float64 {
 	defer p.mu.Unlock()
 	least, need := 0.0, spec.DeviceNeed()
 	for _, n := range p.nodes {
-		if !need.Suits(&n) {
-			continue
-		}
-		for i := range n.Devices {
-			if w := n.Devices[i].BusyPower().Watts(); least == 0 || w < least {
+		for _, d := range need.Of(n).Devices {
+			if w := d.BusyPower().Watts(); least == 0 || w < least {
 				least = w
 			}
 		}

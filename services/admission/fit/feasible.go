@@ -41,7 +41,7 @@ func (c *checker) labelled() bool {
 	return true
 }
 
-// offered drops the nodes with devices of another kind or model than the job needs. It returns false if no node has a
+// offered drops the devices of another kind or model than the job needs, and nodes without any other. It returns false if no node has a
 // device that the job needs.
 func (c *checker) offered() bool {
 	need := c.spec.DeviceNeed()
@@ -60,7 +60,11 @@ func (c *checker) offered() bool {
 		c.refuse("NoSuchDevice", field, "`switchyard node list` shows the devices", "needs %s, and %s", need.Count(max(c.spec.MinDevices, 1)), lacks)
 		return false
 	}
-	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !need.Suits(&n) })
+	c.where.Nodes = slices.Clone(c.where.Nodes)
+	for i, n := range c.where.Nodes {
+		c.where.Nodes[i] = need.Of(n)
+	}
+	c.where.Nodes = slices.DeleteFunc(c.where.Nodes, func(n train.Node) bool { return len(n.Devices) == 0 })
 	return true
 }
 

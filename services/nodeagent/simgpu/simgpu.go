@@ -21,8 +21,9 @@ import (
 
 // Reader is a gpu.Reader of a number of simulated GPUs of one size.
 type Reader struct {
-	Node   train.NodeID
-	Count  int
+	Node  train.NodeID
+	Count int
+	// Model is the name of all GPUs, or several names with commas, which take turns.
 	Model  string
 	Memory unit.Bytes
 	// Sick is a file that lists the failing devices (gpu:0), separated by white space. Without the file all work.
@@ -42,9 +43,9 @@ func (r Reader) Devices() ([]gpu.Device, error) {
 		return nil, fmt.Errorf("read which simulated GPUs are in trouble: %w", err)
 	}
 	sick := strings.Fields(string(text))
-	devices := make([]gpu.Device, r.Count)
+	devices, models := make([]gpu.Device, r.Count), strings.Split(r.Model, ",")
 	for i := range devices {
-		d := gpu.Device{Index: i, UUID: uuid(r.Node, i), Model: r.Model, Memory: r.Memory, Simulated: true}
+		d := gpu.Device{Index: i, UUID: uuid(r.Node, i), Model: strings.TrimSpace(models[i%len(models)]), Memory: r.Memory, Simulated: true}
 		if slices.Contains(sick, string(d.ID())) {
 			d.Trouble = "listed in " + r.Sick
 		}

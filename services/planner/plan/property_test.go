@@ -55,6 +55,8 @@ type day struct {
 	born  int
 	// crowded: most jobs share, all are of one tenant and small enough for several on a device.
 	crowded bool
+	// models is the number of models of GPU on each node; with more than one, some jobs ask for one of them.
+	models int
 }
 
 func (d *day) chance(percent int) bool { return d.dice.IntN(100) < percent }
@@ -97,7 +99,7 @@ func (d *day) change() {
 		busy, idle := randomWatts(d.dice)
 		for i := range d.between(1, 6) {
 			n.Devices = append(n.Devices, train.Device{
-				ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Memory: memory, BusyWatts: busy, IdleWatts: idle, Units: 5 * (i % 2),
+				ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Model: modelOf(i, d.models), Memory: memory, BusyWatts: busy, IdleWatts: idle, Units: 5 * (i % 2),
 			})
 		}
 		d.state.Nodes = append(d.state.Nodes, n)
@@ -152,6 +154,9 @@ func (d *day) job() Job {
 			j.Spec.MaxDevices = least
 		}
 	}
+	if d.models > 1 && d.chance(30) {
+		j.Spec.GPU = modelOf(d.between(0, 1), d.models)
+	}
 	if d.crowded {
 		j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "t0", nil, int64(d.between(1, 3))<<10
 	}
@@ -187,6 +192,14 @@ func (d *day) labels() map[string]string {
 		return map[string]string{"tier": "slow"}
 	}
 	return nil
+}
+
+// modelOf is the model of a GPU of a node with so many models, which take turns; empty if it makes no difference.
+func modelOf(number, models int) string {
+	if models < 2 {
+		return ""
+	}
+	return fmt.Sprint("M", number%models)
 }
 
 func deviceCount(h Holding) int {

@@ -24,6 +24,7 @@ const (
 	ReasonNoNode              = feasible.NoNode
 	ReasonDevicesTooFew       = feasible.DevicesTooFew
 	ReasonNoSuchDevice        = feasible.NoSuchDevice
+	ReasonMixedNode           = feasible.MixedNode
 	ReasonDevicesGone         = explain.DevicesGone
 	ReasonPreemptedByPriority = explain.PreemptedByPriority
 	ReasonPreemptedByShorter  = explain.PreemptedByShorter

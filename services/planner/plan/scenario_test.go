@@ -17,9 +17,9 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [model=T4] [memory=16] [watts=250] [labels=(tier:fast)]
+//	node id=a devices=4 [kind=gpu] [model=T4] [memory=16] [watts=250] [labels=(tier:fast)] [mixed]
 //	                                                a node with devices: memory in GiB each, a fifth of
-//	                                                the watts when idle
+//	                                                the watts when idle; mixed: T4 and A100 by turns
 //	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
 //	                                                quotas, power budget, bounds on waiting and unfairness, weight of
 //	                                                energy in per cent, and whether gangs may span nodes
@@ -189,6 +189,11 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Model: text(t, d, "model", ""), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
 			BusyWatts: float64(count(t, d, "watts", 0)), IdleWatts: float64(count(t, d, "watts", 0)) / 5,
 		})
+	}
+	if d.HasArg("mixed") {
+		for i := range n.Devices {
+			n.Devices[i].Model, n.Devices[i].Memory = []string{"Tesla-T4", "NVIDIA-A100"}[i%2], []unit.Bytes{16 * unit.GiB, 40 * unit.GiB}[i%2]
+		}
 	}
 	s.state.Nodes = append(s.state.Nodes, n)
 }

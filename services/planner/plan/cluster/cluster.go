@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -42,7 +43,8 @@ type Snapshot struct {
 	busy [][]bool
 }
 
-// Node is a machine. Phases name its devices by their place in Devices.
+// Node is a machine, or its devices of one kind if some job wants only these: nodes with one id then follow each other,
+// and share an account of cores and memory. Phases name its devices by their place in Devices.
 type Node struct {
 	ID      train.NodeID
 	Spec    *train.Node
@@ -83,6 +85,7 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 	})
 	// A node that is listed twice has its devices once.
 	s.Nodes = slices.CompactFunc(s.Nodes, func(x, y Node) bool { return x.ID == y.ID })
+	s.Nodes = divide(s.Nodes, of.Jobs)
 	s.exclude()
 	var memories []int64
 	for i := range s.Nodes {
@@ -176,9 +179,26 @@ func (s *Snapshot) openForSharing() {
 	}
 }
 
-// FindNode finds a node by its id.
-func (s *Snapshot) FindNode(id train.NodeID) (int, bool) {
-	return slices.BinarySearchFunc(s.Nodes, id, func(n Node, id train.NodeID) int { return cmp.Compare(n.ID, id) })
+// FindNodes yields the places of the nodes with an id.
+func (s *Snapshot) FindNodes(id train.NodeID) iter.Seq[int] { return withID(s.Nodes, id) }
+
+func withID(nodes []Node, id train.NodeID) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		at, _ := slices.BinarySearchFunc(nodes, id, func(n Node, id train.NodeID) int { return cmp.Compare(n.ID, id) })
+		for at < len(nodes) && nodes[at].ID == id && yield(at) {
+			at++
+		}
+	}
+}
+
+// findDevice finds a device by its name.
+func (s *Snapshot) findDevice(node train.NodeID, id train.DeviceID) (Spot, bool) {
+	for at := range s.FindNodes(node) {
+		if d := s.Nodes[at].find(id); d >= 0 {
+			return Spot{at, d}, true
+		}
+	}
+	return Spot{}, false
 }
 
 // Find is the gang of a job; nil if it takes no part.
@@ -201,13 +221,9 @@ func (s *Snapshot) occupy(j *state.Job) {
 		return
 	}
 	for _, part := range j.Running.Places() {
-		at, known := s.FindNode(part.Node)
 		for _, id := range part.Devices {
-			if !known {
-				break
-			}
-			if d := s.Nodes[at].find(id); d >= 0 {
-				s.busy[at][d] = true
+			if d, known := s.findDevice(part.Node, id); known {
+				s.busy[d.Node][d.Device] = true
 			}
 		}
 	}
@@ -233,43 +249,54 @@ func (s *Snapshot) Locate(h *state.Holding) (Placement, bool) {
 		}
 		for _, servers := range h.Servers {
 			if servers.Node == part.Node {
-				at.Servers = servers.Count
+				at[0].Servers = servers.Count
 			}
 		}
-		p.Parts = append(p.Parts, at)
+		p.Parts = append(p.Parts, at...)
 	}
 	return p, true
 }
 
-func (s *Snapshot) locatePart(h train.Part) (Part, bool) {
-	at, found := s.FindNode(h.Node)
-	if !found || len(h.Devices) == 0 {
-		return Part{}, false
-	}
-	p := Part{Node: at, Count: len(h.Devices), Devices: make([]int, 0, len(h.Devices))}
+// locatePart finds what a gang has of a machine: a part of each node with its devices.
+func (s *Snapshot) locatePart(h train.Part) (parts []Part, found bool) {
 	for _, id := range h.Devices {
-		d := s.Nodes[at].find(id)
-		if d < 0 || slices.Contains(p.Devices, d) {
-			return Part{}, false
+		d, known := s.findDevice(h.Node, id)
+		if !known {
+			return nil, false
 		}
-		p.Devices = append(p.Devices, d)
+		at := slices.IndexFunc(parts, func(p Part) bool { return p.Node == d.Node })
+		if at < 0 {
+			at, parts = len(parts), append(parts, Part{Node: d.Node, Devices: make([]int, 0, len(h.Devices))})
+		}
+		p := &parts[at]
+		if slices.Contains(p.Devices, d.Device) {
+			return nil, false
+		}
+		p.Devices, p.Count = append(p.Devices, d.Device), p.Count+1
 	}
-	slices.Sort(p.Devices)
-	return p, true
+	for i := range parts {
+		slices.Sort(parts[i].Devices)
+	}
+	return parts, len(parts) > 0
 }
 
-// Named translates a placement into nodes and devices by name.
+// Named translates a placement into machines and devices by name.
 func (s *Snapshot) Named(p Placement) []train.Part {
-	parts := make([]train.Part, len(p.Parts))
-	for i, part := range p.Parts {
+	parts := make([]train.Part, 0, len(p.Parts))
+	for _, part := range p.Parts {
+		n := &s.Nodes[part.Node]
 		ids := make([]train.DeviceID, len(part.Devices))
 		for k, d := range part.Devices {
-			ids[k] = s.Nodes[part.Node].Devices[d].ID
+			ids[k] = n.Devices[d].ID
 		}
-		parts[i] = train.Part{Node: s.Nodes[part.Node].ID, Devices: ids}
-		if len(p.Parts) == 1 {
-			parts[i].Memory = p.Memory
+		if last := len(parts) - 1; last >= 0 && parts[last].Node == n.ID {
+			parts[last].Devices = append(parts[last].Devices, ids...)
+			continue
 		}
+		parts = append(parts, train.Part{Node: n.ID, Devices: ids})
+	}
+	if len(p.Parts) == 1 {
+		parts[0].Memory = p.Memory
 	}
 	return parts
 }

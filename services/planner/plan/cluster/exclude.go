@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
@@ -114,26 +113,33 @@ func (s *Snapshot) Whole() iter.Seq[*Node] {
 			}
 		}
 		for i := range s.Nodes {
-			if _, excluded := s.excluded(s.Nodes[i].ID); !excluded && !yield(&s.Nodes[i]) {
+			if !s.excluded(s.Nodes[i].ID) && !yield(&s.Nodes[i]) {
 				return
 			}
 		}
 	}
 }
 
-// WholeNode returns a node with all its devices, also those that are excluded; nil if there is no such node.
-func (s *Snapshot) WholeNode(id train.NodeID) *Node {
-	if at, known := s.excluded(id); known {
-		return &s.Excluded[at]
+// WholeNodes yields the nodes with an id, with all their devices.
+func (s *Snapshot) WholeNodes(id train.NodeID) iter.Seq[*Node] {
+	nodes := s.Nodes
+	if s.excluded(id) {
+		nodes = s.Excluded
 	}
-	if at, known := s.FindNode(id); known {
-		return &s.Nodes[at]
+	return func(yield func(*Node) bool) {
+		for at := range withID(nodes, id) {
+			if !yield(&nodes[at]) {
+				return
+			}
+		}
 	}
-	return nil
 }
 
-func (s *Snapshot) excluded(id train.NodeID) (int, bool) {
-	return slices.BinarySearchFunc(s.Excluded, id, func(n Node, id train.NodeID) int { return cmp.Compare(n.ID, id) })
+func (s *Snapshot) excluded(id train.NodeID) bool {
+	for range withID(s.Excluded, id) {
+		return true
+	}
+	return false
 }
 
 // excludedFrom returns the exclusion that keeps a gang off a part that it was given; nil if none does.

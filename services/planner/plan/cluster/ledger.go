@@ -46,11 +46,17 @@ type account struct {
 	// room is the number of open devices. taken counts those that were given away, claimed those that gangs hold which
 	// were not served yet. Closed devices go by name to the gangs on them, and count in none of these.
 	room, taken, claimed int
-	cores                int
-	ram                  int64
+	machine              *machine
 	// holders count the gangs that have a named device, used is the memory that they have of it.
 	holders []int
 	used    []unit.Bytes
+}
+
+// machine is what the nodes from first to last, which are one machine, have left for parameter servers.
+type machine struct {
+	first, last int
+	cores       int
+	ram         int64
 }
 
 // change records the placement of a gang before it was replaced.
@@ -66,10 +72,16 @@ const slackWatts = 1e-3
 func newLedger(s *Snapshot) *Ledger {
 	l := &Ledger{s: s, nodes: make([]account, len(s.Nodes)), granted: s.State.Quotas, quotas: maps.Clone(s.State.Quotas), watts: math.Inf(1)}
 	l.claims.of = map[string]int{}
-	holders, used := make([]int, s.Total), make([]unit.Bytes, s.Total)
+	holders, used, machines := make([]int, s.Total), make([]unit.Bytes, s.Total), make([]machine, len(s.Nodes))
 	for i := range s.Nodes {
-		n := len(s.Nodes[i].Devices)
-		l.nodes[i] = account{room: s.Nodes[i].Room(), cores: s.Nodes[i].Cores, ram: s.Nodes[i].RAM, holders: holders[:n:n], used: used[:n:n]}
+		n, at := len(s.Nodes[i].Devices), &machines[i]
+		if i > 0 && s.Nodes[i].ID == s.Nodes[i-1].ID {
+			at = l.nodes[i-1].machine
+		} else {
+			at.first = i
+		}
+		at.last, at.cores, at.ram = i, max(at.cores, s.Nodes[i].Cores), s.Nodes[i].RAM
+		l.nodes[i] = account{room: s.Nodes[i].Room(), machine: at, holders: holders[:n:n], used: used[:n:n]}
 		holders, used = holders[n:], used[n:]
 	}
 	if budget := s.State.PowerBudgetWatts; budget > 0 {
@@ -91,7 +103,7 @@ func (l *Ledger) Free(node int) int {
 	n, a := &l.s.Nodes[node], &l.nodes[node]
 	free := a.room - a.taken
 	if n.Slots {
-		free = max(min(free, a.cores), 0)
+		free = max(min(free, a.machine.cores), 0)
 	}
 	return free
 }
@@ -170,10 +182,10 @@ func (l *Ledger) Rival(g, other *Gang) bool {
 }
 
 // CoresLeft and RAMLeft are what a node has left for parameter servers.
-func (l *Ledger) CoresLeft(node int) int { return l.nodes[node].cores }
+func (l *Ledger) CoresLeft(node int) int { return l.nodes[node].machine.cores }
 
 // RAMLeft is in bytes.
-func (l *Ledger) RAMLeft(node int) int64 { return l.nodes[node].ram }
+func (l *Ledger) RAMLeft(node int) int64 { return l.nodes[node].machine.ram }
 
 // HasRoom reports whether a node has the cores and the memory for the given new workers and servers of a gang, besides
 // the devices.
@@ -182,8 +194,8 @@ func (l *Ledger) HasRoom(g *Gang, node, workers, servers int) bool {
 	if l.s.Nodes[node].Slots {
 		cores += workers
 	}
-	a := &l.nodes[node]
-	return a.cores >= cores && (ram == 0 || a.ram >= ram)
+	m := l.nodes[node].machine
+	return m.cores >= cores && (ram == 0 || m.ram >= ram)
 }
 
 // Take gives a gang a placement instead of its present one. If the placement is not available, Take changes nothing and
@@ -314,7 +326,7 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 		if l.s.Nodes[part.Node].Slots {
 			cores += n
 		}
-		a.cores, a.ram = a.cores-sign*cores, a.ram-int64(sign)*ram
+		a.machine.cores, a.machine.ram = a.machine.cores-sign*cores, a.machine.ram-int64(sign)*ram
 		l.touch(part.Node)
 	}
 }
@@ -377,7 +389,10 @@ func (l *Ledger) Undo(mark int) {
 func (l *Ledger) Watch(f func(node int)) { l.changed = f }
 
 func (l *Ledger) touch(node int) {
-	if l.changed != nil {
-		l.changed(node)
+	if l.changed == nil {
+		return
+	}
+	for at, m := l.nodes[node].machine.first, l.nodes[node].machine; at <= m.last; at++ {
+		l.changed(at)
 	}
 }

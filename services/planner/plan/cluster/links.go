@@ -33,7 +33,7 @@ func (l *Link) Between(x, y int) bool { return l.from[x] && l.to[y] || l.from[y]
 func (s *Snapshot) marked(ids []train.NodeID) []bool {
 	marks := make([]bool, len(s.Nodes))
 	for _, id := range ids {
-		if at, known := s.FindNode(id); known {
+		for at := range s.FindNodes(id) {
 			marks[at] = true
 		}
 	}

@@ -150,9 +150,14 @@ func (a *account) allocation(g *cluster.Gang) train.Allocation {
 	} else {
 		made.Node, made.Devices, made.Memory = parts[0].Node, parts[0].Devices, parts[0].Memory
 	}
-	for i, part := range g.Got.Parts {
-		if part.Servers > 0 {
-			made.Servers = append(made.Servers, train.ServerPart{Node: parts[i].Node, Count: part.Servers})
+	for _, part := range g.Got.Parts {
+		node, last := a.Nodes[part.Node].ID, len(made.Servers)-1
+		switch {
+		case part.Servers == 0:
+		case last >= 0 && made.Servers[last].Node == node:
+			made.Servers[last].Count += part.Servers
+		default:
+			made.Servers = append(made.Servers, train.ServerPart{Node: node, Count: part.Servers})
 		}
 	}
 	if g.Primary != nil {

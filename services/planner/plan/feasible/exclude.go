@@ -21,8 +21,10 @@ func (p *Spaces) Kept(g *cluster.Gang) []train.Reason {
 	var kept []train.Reason
 	for i := range p.s.State.Exclusions {
 		e := &p.s.State.Exclusions[i]
-		if n := p.s.WholeNode(e.Node); n != nil && e.Concerns(g.ID) && suits(g, n) && !slices.Contains(kept, e.Reason) {
-			kept = append(kept, e.Reason)
+		for n := range p.s.WholeNodes(e.Node) {
+			if e.Concerns(g.ID) && suits(g, n) && !slices.Contains(kept, e.Reason) {
+				kept = append(kept, e.Reason)
+			}
 		}
 	}
 	p.kept[key] = kept
@@ -53,9 +55,8 @@ func (p *Spaces) lifted(g *cluster.Gang) int {
 		return most
 	}
 	most, together := 0, map[string]int{}
-	for i := range p.s.State.Nodes {
-		n := p.s.WholeNode(p.s.State.Nodes[i].ID)
-		if n == nil || !suits(g, n) {
+	for n := range p.s.Whole() {
+		if !suits(g, n) {
 			continue
 		}
 		size := len(n.Devices)

@@ -294,6 +294,7 @@ const (
 	NoSuchDevice  = "NoSuchDevice"
 	DevicesTooFew = "DevicesTooFew"
 	LinkDegraded  = "LinkDegraded"
+	MixedNode     = "MixedNode"
 )
 
 // cutOff is the reason of a gang that would find devices if no link lost packets; false if that is not why it waits.
@@ -331,6 +332,13 @@ func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
 	r := train.Reason{
 		Code: DevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", g.Asks(), where, widest, most),
 		Hint: "lower min_devices or add devices",
+	}
+	if at, apart, mixed := s.Mixed(g); mixed {
+		how := "all of its devices together"
+		if apart {
+			how = "only one of its kinds of devices"
+		}
+		return train.Reason{Code: MixedNode, Message: fmt.Sprintf("needs %s%s, and a job ahead of it wants %s of node %s", g.Asks(), where, how, at)}
 	}
 	switch {
 	case g.Need.Chosen():
