@@ -41,8 +41,8 @@ func (c *checker) labelled() bool {
 	return true
 }
 
-// offered drops the devices of another kind or model than the job needs, and nodes without any other. It returns false if no node has a
-// device that the job needs.
+// offered drops the devices of another kind or model than the job needs, and nodes without any other. It returns false
+// if no node has a device that the job needs.
 func (c *checker) offered() bool {
 	need := c.spec.DeviceNeed()
 	if !need.Chosen() || len(c.reasons) > 0 { // a kind that was refused is nowhere

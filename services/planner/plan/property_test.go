@@ -194,7 +194,7 @@ func (d *day) labels() map[string]string {
 	return nil
 }
 
-// modelOf is the model of a GPU of a node with so many models, which take turns; empty if it makes no difference.
+// modelOf is the model of a GPU of a node whose models take turns; empty if there is only one.
 func modelOf(number, models int) string {
 	if models < 2 {
 		return ""

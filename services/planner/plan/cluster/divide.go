@@ -89,8 +89,8 @@ func (n Node) parts() []Node {
 	return parts
 }
 
-// Mixed returns a machine with enough devices for a gang that are not planned as the gang needs them: all together for a
-// gang ahead of it, or each kind apart.
+// Mixed returns a machine with enough devices for a gang that are not planned as the gang needs them: all together for
+// a gang ahead of it, or each kind apart.
 func (s *Snapshot) Mixed(g *Gang) (at train.NodeID, apart, found bool) {
 	suitable := map[train.NodeID]int{}
 	for i := range s.Nodes {
