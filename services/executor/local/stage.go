@@ -90,7 +90,11 @@ func newStage(l Launch, base string) (*stage, error) {
 			return err
 		}
 		if l.Sandbox == SandboxNone {
-			return os.NewSyscallError("unshare the working folder", unix.Unshare(unix.CLONE_FS))
+			// A container's engine may forbid it. Then the whole supervisor changes its folder; all of its paths are absolute.
+			if err := unix.Unshare(unix.CLONE_FS); err != nil && !errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("unshare the working folder: %w", err)
+			}
+			return nil
 		}
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("make a mount namespace: %w", err)
