@@ -99,7 +99,7 @@ type Guard struct {
 	// suspected are the streams that the newest look found missing or too short. In a cluster a server that was away may
 	// answer with what it knew before, so a second look has to find the same.
 	suspected map[string]bool
-	saved            []byte
+	saved     []byte
 	// unsaved is set while the disk takes nothing.
 	unsaved bool
 }
