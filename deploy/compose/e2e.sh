@@ -44,7 +44,7 @@ trap finish EXIT
 # What a run that was cut off left behind must not pass for this one's.
 stack down -v --remove-orphans >/dev/null 2>&1
 stack build -q
-stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy experiments web influx-setup seed
+stack up -d keys nats influxdb admission profiler planner node1 executor nodeagent energy experiments web influx-setup seed
 
 yard() { stack run --rm --no-deps -T seed "$@"; }
 for try in $(seq 60); do

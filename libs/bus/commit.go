@@ -132,15 +132,34 @@ func (c *committer) writeGroup(ctx context.Context, group []*write) {
 	var each conc.WaitGroup
 	for _, w := range group {
 		each.Go(func() {
-			ack, err := c.bus.js.PublishMsg(ctx, w.msg)
-			if err != nil {
-				w.done <- stored{0, err}
-				return
-			}
-			w.done <- stored{ack.Sequence, nil}
+			sequence, err := c.writeOne(ctx, w.msg)
+			w.done <- stored{sequence, err}
 		})
 	}
 	each.Wait()
+}
+
+// writeOne stores a message. The server takes one whose key it knows for a repetition; but if the message with that key
+// is on another subject, someone has given it the key of a fact to come, and this message is stored without a key.
+func (c *committer) writeOne(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	ack, err := c.bus.js.PublishMsg(ctx, msg)
+	if err != nil {
+		return 0, err
+	}
+	if !ack.Duplicate {
+		return ack.Sequence, nil
+	}
+	there, err := c.bus.At(ctx, c.stream, ack.Sequence)
+	if err == nil && there.Subject != msg.Subject {
+		c.bus.log.Warn("the key of a fact was taken by another message", "subject", msg.Subject, "key", there.Key, "taken_by", there.Subject, "sequence", there.Sequence)
+		own := nats.NewMsg(msg.Subject)
+		own.Data, own.Header = msg.Data, maps.Clone(msg.Header)
+		own.Header.Del(jetstream.MsgIDHeader)
+		if ack, err = c.bus.js.PublishMsg(ctx, own); err != nil {
+			return 0, err
+		}
+	}
+	return ack.Sequence, nil
 }
 
 // takesBatches says whether the stream stores atomic batches: an older server would store their messages one by one.

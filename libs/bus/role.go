@@ -17,7 +17,8 @@ var ErrRefused = errors.New("the bus refuses")
 
 // credentials returns the role of a connection and the key that proves it; nothing if the folder has none.
 func credentials(c Config) (role string, options []nats.Option, err error) {
-	role, file := identity.Keys(c.Keys).For(c.Name)
+	role = identity.RoleOf(c.Name)
+	file := identity.Keys(c.Keys).File(role)
 	if c.Keys == "" || file == "" {
 		return "", nil, nil
 	}
@@ -25,16 +26,13 @@ func credentials(c Config) (role string, options []nats.Option, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("read the key of %s in %s: %w", role, file, err)
 	}
-	if role != identity.User {
-		options = append(options, nats.CustomInboxPrefix(identity.InboxPrefix(role)))
-	}
-	return role, append(options, key), nil
+	return role, []nats.Option{key, nats.CustomInboxPrefix(identity.InboxPrefix(role))}, nil
 }
 
 // refusal says why the server does not let the connection in.
 func (b *Bus) refusal() error {
 	if b.role == "" {
-		return fmt.Errorf("%w: it wants a key, and %q has none for %s: name the folder of keys with --keys or SWITCHYARD_KEYS", ErrRefused, b.config.Keys, b.config.Name)
+		return fmt.Errorf("%w: it wants a key, and there is no %s.nk in %q: name the folder of keys with --keys or SWITCHYARD_KEYS", ErrRefused, identity.RoleOf(b.config.Name), b.config.Keys)
 	}
 	return fmt.Errorf("%w: it does not know the key of %s in %s: name the folder of its keys with --keys or SWITCHYARD_KEYS", ErrRefused, b.role, b.config.Keys)
 }

@@ -98,6 +98,11 @@ func (l serverLog) Warnf(format string, v ...any) {
 
 func (l serverLog) Errorf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
+	// An attacker, or a process with a wrong folder of keys.
+	if strings.Contains(line, "authentication error") || strings.Contains(line, "Violation") {
+		l.log.Warn("the bus refuses", "message", line)
+		return
+	}
 	l.failure(line)
 	l.log.Error("the bus reports an error", "message", line)
 }

@@ -22,6 +22,8 @@ type Admitted struct {
 	Ended map[train.JobID]train.State `json:"after_ended,omitempty"`
 	// From is how far the job in spec.continue was in its checkpoints.
 	From Saved `json:"from,omitzero"`
+	// Seal is admission's signature of the id and the spec.
+	Seal []byte `json:"seal,omitempty"`
 }
 
 // Saved is how far a job is in its checkpoints.

@@ -70,14 +70,3 @@ func (k Keys) public(role string) (string, error) {
 	}
 	return pair.PublicKey()
 }
-
-// For returns the role that a connection of this name takes, and the file of its key; empty if the folder has none. Who
-// has only the key of a user is one.
-func (k Keys) For(name string) (role, file string) {
-	role = RoleOf(name)
-	file = k.File(role)
-	if file == "" && role == Operator {
-		role, file = User, k.File(User)
-	}
-	return role, file
-}

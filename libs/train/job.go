@@ -479,6 +479,9 @@ type Job struct {
 	LogTail         string    `json:"log_tail,omitempty"`
 	Warnings        []string  `json:"warnings,omitempty"`
 
+	// Seal is admission's signature of the id, the life (Resumed) and the spec: what may be started.
+	Seal []byte `json:"seal,omitempty"`
+
 	// Edits are the newest requests to change the spec.
 	Edits []Edited `json:"edits,omitempty"`
 

@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 	"github.com/switchyard-dl/switchyard/services/admission/register"
@@ -31,6 +32,7 @@ type handler struct {
 	inventory   inventory
 	queue       queue
 	who         fit.Identity
+	seal        *identity.Seal
 	roots       []string
 	log         *slog.Logger
 	meters      *meters
@@ -261,6 +263,9 @@ func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]e
 			"infeasible", rejected.Infeasible)
 		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", *rejected)}, nil
 	}
+	if admitted.Seal, err = d.seal.Sign(train.Job{ID: id, Spec: admitted.Spec}); err != nil {
+		return nil, err
+	}
 	d.log.Info("job admitted", "job", id, "user", admitted.Spec.User, "position", admitted.Position)
 	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", *admitted)}, nil
 }
@@ -441,7 +446,7 @@ func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, 
 	if err != nil {
 		return err
 	}
-	next, err := register.Fold(e.Value, f)
+	next, err := d.foldSealed(e.Value, f)
 	switch {
 	case errors.Is(err, register.ErrIllegal) && remembered:
 		return fmt.Errorf("look again: %w", bus.ErrConflict)

@@ -119,7 +119,7 @@ func (d *handler) foldAgain(ctx context.Context, job train.Job, known bool, m bu
 	if err != nil || ignored {
 		return job, true, unlessPoison(err)
 	}
-	if next, err = register.Fold(job, f); err == nil {
+	if next, err = d.foldSealed(job, f); err == nil {
 		job = next
 	}
 	return job, true, nil

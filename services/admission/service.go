@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -49,8 +50,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err := errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Nodes, &nodes)); err != nil {
 		return err
 	}
-	identity := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
-	d := newHandler(b, jobs, identity, append(s.config.AllowRoots, p.Common.DataDir), p.Log, newMeters(p.Metrics))
+	who := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
+	d := newHandler(b, jobs, who, append(s.config.AllowRoots, p.Common.DataDir), p.Log, newMeters(p.Metrics))
+	if d.seal, err = openSeal(ctx, identity.Keys(p.Common.KeysDir()), b, jobs, p.Log); err != nil {
+		return err
+	}
 	told, err := newNotices(ctx, b, s.config.Notify, p.Log)
 	if err != nil {
 		return err

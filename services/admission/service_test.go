@@ -36,6 +36,8 @@ type bench struct {
 	raw  *nats.Conn
 	jobs *bus.KV[train.Job]
 	root string
+	// data is the data folder, with the key of signatures.
+	data string
 	// notify says how the service tells people.
 	notify settings.Notify
 	mlflow settings.MLflow
@@ -49,7 +51,7 @@ func newBench(t *testing.T) *bench {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	server := bustest.Start(t)
-	b := &bench{t: t, ctx: ctx, url: server.URL(), bus: bustest.Connect(t, server, "admission")}
+	b := &bench{t: t, ctx: ctx, data: t.TempDir(), url: server.URL(), bus: bustest.Connect(t, server, "admission")}
 	var err error
 	if b.raw, err = nats.Connect(b.url); err != nil {
 		t.Fatal(err)
@@ -73,7 +75,7 @@ func (b *bench) serve() (stop func()) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify, MLflow: b.mlflow, MaxArray: 1000})
-	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
+	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.data, Node: "n"}
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
 	stopped := false
 	stop = func() {

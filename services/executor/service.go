@@ -15,6 +15,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/proc"
@@ -61,6 +62,7 @@ func (s *Service) Validate(run.Common) error {
 // Run works until ctx ends. Running jobs go on.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
 	var err error
+	p.Common.Keys = p.Common.KeysDir()
 	if s.config.Backend == settings.BackendKubernetes {
 		// Beside the folder of this machine's local executor, not in it: both may run here.
 		p.Common.DataDir = filepath.Join(p.Common.DataDir, "kubernetes")
@@ -176,8 +178,12 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platfo
 	if err != nil {
 		return nil, err
 	}
+	if !identity.Keys(p.Common.KeysDir()).Known() {
+		p.Log.Warn("the bus knows nobody by a key: everybody who reaches it can start processes here", "keys", p.Common.KeysDir())
+	}
 	common := &shared{
 		bus: b, log: p.Log, cache: newCache(on.realm), faults: newFaultLog(p.Log), metrics: newMetrics(p.Metrics), buckets: kv,
+		keys: identity.Keys(p.Common.KeysDir()),
 	}
 	return newExecutor(common, on, s.config), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -23,6 +24,8 @@ type shared struct {
 	faults  *faultLog
 	metrics *metrics
 	buckets buckets
+	// keys has admission's public key.
+	keys identity.Keys
 }
 
 // callTime bounds an exchange with the bus.

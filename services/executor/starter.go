@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
@@ -170,6 +172,13 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 	if !known {
 		return fmt.Errorf("start %s: the register has no such job: %w", a.Job, bus.ErrNotFound)
 	}
+	err := s.keys.Check(job)
+	if errors.Is(err, identity.ErrUnsealed) {
+		return s.backend.Refuse(ctx, a, unsigned(err))
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", a.Job, err)
+	}
 	places, err := s.cache.places(a)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
@@ -190,6 +199,13 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
 	return nil
+}
+
+// unsigned is the end of an attempt that is never started.
+func unsigned(err error) train.Exit {
+	return train.Exit{Code: launch.CannotStart, Message: err.Error(), Reason: train.Reason{
+		Code: "Unsigned", Message: err.Error(), Hint: "submit the job again; if that is refused too, compare admission.pub in the folders of keys of admission and executor",
+	}}
 }
 
 func hash(secret string) string {

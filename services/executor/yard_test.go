@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
@@ -189,14 +190,34 @@ func (y *yard) job(id train.JobID, spec train.Spec) {
 	}
 	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) {
 		j.ID, j.Spec, j.State = id, spec.WithDefaults(), train.StateQueued
+		j.Seal = y.sign(*j)
 		return true, nil
 	})
 	y.must(err)
 }
 
+// sign signs a job as admission does.
+func (y *yard) sign(job train.Job) []byte {
+	y.t.Helper()
+	keys := identity.KeysOf(y.dir)
+	seal, err := keys.Seal()
+	if errors.Is(err, os.ErrNotExist) {
+		seal, err = identity.NewSeal(0)
+		err = errors.Join(err, seal.Keep(keys))
+	}
+	y.must(err)
+	signature, err := seal.Sign(job)
+	y.must(err)
+	return signature
+}
+
 func (y *yard) change(id train.JobID, change func(*train.Job)) {
 	y.t.Helper()
-	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) { change(j); return true, nil })
+	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) {
+		change(j)
+		j.Seal = y.sign(*j)
+		return true, nil
+	})
 	y.must(err)
 }
 

@@ -133,7 +133,9 @@ func TestABackupRunsOnInAnotherFolder(t *testing.T) {
 	other.start("up")
 	other.connect()
 	now := other.await("the register is whole", func(jobs map[train.JobID]train.Job) bool { return len(jobs) == 3 })
-	if diff := cmp.Diff(before["ended"], now["ended"]); diff != "" {
+	was, is := before["ended"], now["ended"]
+	was.Seal, is.Seal = nil, nil // admission signs with another key there
+	if diff := cmp.Diff(was, is); diff != "" {
 		t.Errorf("the ended job (-before +restored): %s", diff)
 	}
 	other.await("the waiting job ends", func(jobs map[train.JobID]train.Job) bool { return jobs["waits"].State == train.StateSucceeded })

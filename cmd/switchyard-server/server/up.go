@@ -267,5 +267,6 @@ func (a *app) busCommand() *cobra.Command {
 	}
 	line = set.CommandLine(cmd.Flags(), mine)
 	cmd.SetFlagErrorFunc(flagError)
+	cmd.AddCommand(a.accountsCommand())
 	return cmd
 }

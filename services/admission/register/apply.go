@@ -82,7 +82,7 @@ func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
 }
 
 func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
-	job.Spec, job.AdmittedAt, job.Ended = b.Spec, f.Time, b.Ended
+	job.Spec, job.AdmittedAt, job.Ended, job.Seal = b.Spec, f.Time, b.Ended, b.Seal
 	job.EpochsDone, job.EpochStep, job.EpochSteps, job.Checkpoint = b.From.EpochsDone, b.From.EpochStep, b.From.EpochSteps, b.From.Path
 	message := fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position)
 	if b.Spec.Continue != "" {

@@ -11,7 +11,8 @@ import (
 )
 
 // Differences returns in words how a stored record differs from the fold of its job's facts. Their newest facts may
-// differ, and so may the times of edits: the answer to an edit is in the record before it is a fact.
+// differ, and so may the times of edits: the answer to an edit is in the record before it is a fact. The signature is
+// not compared, since not every process that compares can sign.
 func Differences(stored, folded train.Job) []string {
 	have, want := fields(stored), fields(folded)
 	var found []string
@@ -28,7 +29,7 @@ func Differences(stored, folded train.Job) []string {
 }
 
 func fields(job train.Job) map[string]json.RawMessage {
-	job.LastSequence, job.Edits = 0, slices.Clone(job.Edits)
+	job.LastSequence, job.Seal, job.Edits = 0, nil, slices.Clone(job.Edits)
 	for i := range job.Edits {
 		job.Edits[i].At = time.Time{}
 	}

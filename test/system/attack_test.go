@@ -1,0 +1,212 @@
+package system
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// attacked is a running Switchyard, with a job that trains until it is cancelled.
+type attacked struct {
+	*cluster
+	// touched is a file that a forged job would make.
+	touched string
+}
+
+func attack(t *testing.T) attacked {
+	t.Helper()
+	t.Parallel()
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	c.submitSpec("victim", train.Spec{Command: []string{"sleep", "600"}})
+	c.await("the victim runs", state("victim", train.StateRunning))
+	return attacked{c, filepath.Join(c.dir, "touched")}
+}
+
+// as connects as a role, with a client that knows nothing of Switchyard.
+func (a attacked) as(role string) *nats.Conn {
+	a.t.Helper()
+	nc, err := a.raw(role, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(nc.Close)
+	return nc
+}
+
+// refuses sends a message and fails if the server takes it.
+func (a attacked) refuses(nc *nats.Conn, m *nats.Msg) {
+	a.t.Helper()
+	if err := errors.Join(nc.PublishMsg(m), nc.Flush()); err != nil {
+		a.t.Fatal(err)
+	}
+	if err := nc.LastError(); err == nil || !strings.Contains(err.Error(), `"`+m.Subject+`"`) {
+		a.t.Errorf("the bus takes %s: %v", m.Subject, err)
+	}
+}
+
+// unharmed fails unless the victim runs in its first attempt and nothing forged ran.
+func (a attacked) unharmed() {
+	a.t.Helper()
+	// What is admitted and has run now was handled behind all that an attacker sent before.
+	a.submitSpec("after", train.Spec{Command: []string{"true"}})
+	jobs := a.await("a job after the attack", state("after", train.StateSucceeded))
+	if v := jobs["victim"]; v.State != train.StateRunning || v.Attempt != 1 || v.CancelRequested {
+		a.t.Errorf("the victim is %s in attempt %d: %s", v.State, v.Attempt, v.Message)
+	}
+	if _, err := os.Stat(a.touched); err == nil {
+		a.t.Error("a forged job ran")
+	}
+}
+
+// forged is a message that names a publisher.
+func forged(subject, source, body string) *nats.Msg {
+	m := nats.NewMsg(subject)
+	m.Data = []byte(body)
+	m.Header.Set(event.HeaderSource, source)
+	return m
+}
+
+// Nobody speaks without a key, and what a key may not say is refused, whatever a header says.
+func TestNobodyForgesFactsOrRecords(t *testing.T) {
+	a := attack(t)
+	if nc, err := a.raw(""); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("without a key: %v", err)
+		nc.Close()
+	}
+	queued := fmt.Sprintf(`{"id":"ghost","state":"queued","spec":{"name":"ghost","command":["touch",%q],"max_devices":1}}`, a.touched)
+	user, profiler, planner := a.as(identity.User), a.as("profiler"), a.as("planner")
+	for _, nc := range []*nats.Conn{user, profiler, planner} {
+		a.refuses(nc, forged("$KV.jobs.ghost", "admission", queued))
+		a.refuses(nc, forged("$KV.attempts.victim", "executor", `{"job":"victim","phase":"running","pid":1}`))
+		a.refuses(nc, forged("yard.job.victim.admitted.v1", "admission", `{"spec":{}}`))
+		a.refuses(nc, forged("yard.job.victim.failed.v1", "executor", `{"attempt":1}`))
+		a.refuses(nc, forged("yard.job.victim.epoch_ended.v1", "nodeagent", `{"attempt":1,"epochs_done":1}`))
+		a.refuses(nc, forged("switchyard.executor.vm.terminal", "web", `{"job":"victim"}`))
+	}
+	a.refuses(user, forged("yard.job.victim.converged.v1", "profiler", `{"epochs_done":1}`))
+	a.refuses(user, forged("yard.plan.main.decided.v1", "planner", `{}`))
+	a.unharmed()
+}
+
+// A job that was written into the register, as only admission and the operator can, does not start: admission has not
+// signed it.
+func TestNothingUnsignedStarts(t *testing.T) {
+	a := attack(t)
+	jobs, err := bus.OpenKV(a.ctx, a.bus, contract.Jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim, err := jobs.Get(a.ctx, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ghost := train.Job{ID: "ghost", State: train.StateQueued, AdmittedAt: time.Now(), SubmittedAt: time.Now(), Spec: victim.Value.Spec}
+	// The signature of another job.
+	ghost.Spec.Name, ghost.Spec.Command, ghost.Seal = "ghost", []string{"touch", a.touched}, victim.Value.Seal
+	if _, err := jobs.Swap(a.ctx, "ghost", ghost, 0); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("wait for the refusal", func() error {
+		m, err := a.bus.Last(a.ctx, event.StreamJobs, event.JobSubject("ghost", event.FactFailed))
+		if err == nil && !strings.Contains(string(m.Data), "Unsigned") {
+			t.Errorf("it failed otherwise: %s", m.Data)
+		}
+		return err
+	})
+	a.unharmed()
+}
+
+// A request to JetStream makes the server write its answer where the reply subject says. Users have no JetStream.
+func TestNoReplySubjectSpeaksForAService(t *testing.T) {
+	a := attack(t)
+	user := a.as(identity.User)
+	a.publish("yard.job.carrier.cancel_requested.v1", `{"attempt":1,"reason":{"message":"forged"}}`)
+	bypass := nats.NewMsg("$JS.API.DIRECT.GET.JOBS.yard.job.carrier.cancel_requested.v1")
+	bypass.Reply = "yard.job.victim.failed.v1"
+	a.refuses(user, bypass)
+	next := nats.NewMsg("$JS.API.CONSUMER.MSG.NEXT.JOBS.admission")
+	next.Reply = "yard.job.victim.failed.v1"
+	a.refuses(user, next)
+	// The answer to what users may publish goes nowhere, either.
+	if err := errors.Join(user.PublishRequest("yard.job.carrier.wanted.v1", "yard.job.victim.failed.v1", []byte(`{"state":"run"}`)), user.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	a.unharmed()
+	if _, err := a.bus.Last(a.ctx, event.StreamJobs, event.JobSubject("victim", event.FactFailed)); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("a forged fact is stored: %v", err)
+	}
+}
+
+// A user cannot keep a fact of a service from being stored by taking its key.
+func TestNoUserTakesTheKeyOfAFact(t *testing.T) {
+	a := attack(t)
+	taken := nats.NewMsg("yard.job.carrier.cancel_requested.v1")
+	taken.Data = []byte(`{}`)
+	taken.Header.Set(jetstream.MsgIDHeader, "job/after/admitted")
+	if _, err := a.as(identity.User).RequestMsg(taken, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	a.unharmed()
+}
+
+// Streams are the operator's: no other key deletes, empties or changes one.
+func TestOnlyTheOperatorChangesStreams(t *testing.T) {
+	a := attack(t)
+	for _, role := range append(identity.Services(), identity.User) {
+		nc := a.as(role)
+		for _, request := range []string{"STREAM.DELETE.KV_attempts", "STREAM.PURGE.JOBS", "STREAM.CREATE.X", "STREAM.UPDATE.JOBS", "STREAM.RESTORE.JOBS", "STREAM.SNAPSHOT.JOBS", "STREAM.MSG.DELETE.JOBS"} {
+			a.refuses(nc, forged("$JS.API."+request, "up", `{}`))
+		}
+	}
+	a.unharmed()
+}
+
+// Connections that say nothing, and all that users may open, leave the service as it is.
+func TestConnectionsDoNotTakeTheServiceAway(t *testing.T) {
+	a := attack(t)
+	const flood, users = 1000, 300
+	silent := make([]net.Conn, flood)
+	for i := range silent {
+		c, err := (&net.Dialer{}).DialContext(a.ctx, "tcp", strings.TrimPrefix(a.url(), "nats://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		silent[i] = c
+	}
+	refused := 0
+	for range users {
+		nc, err := a.raw(identity.User, nats.Timeout(time.Minute))
+		if err != nil {
+			refused++
+			continue
+		}
+		defer nc.Close()
+	}
+	if refused == 0 {
+		t.Errorf("users have %d connections at once", users)
+	}
+	a.unharmed()
+	for _, c := range silent {
+		if _, err := io.Copy(io.Discard, c); err != nil { // until the server hangs up
+			t.Error(err)
+		}
+	}
+}
