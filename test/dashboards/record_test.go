@@ -50,7 +50,7 @@ func TestRecord(t *testing.T) {
 		t.Skip("RECORD names no bus to record from")
 	}
 	ctx := within(t)
-	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "test"})
+	b, err := bus.Connect(ctx, bus.Config{URL: url, Keys: os.Getenv("SWITCHYARD_KEYS"), Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func trainer(verb string, epochs int, flags ...string) []string {
 // refused returns what a command that fails says.
 func (y *yard) refused(args ...string) string {
 	y.t.Helper()
-	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append([]string{"--nats", y.url()}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append([]string{"--nats", y.url(), "--keys", string(y.keys())}, args...)...).CombinedOutput()
 	if err == nil {
 		y.t.Errorf("switchyard %v ended well:\n%s", args, out)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
@@ -101,6 +102,7 @@ func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.Split(t.Name(), "/")[0], "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
+	y.must(y.keys().Make())
 	y.kubectl("create", "namespace", y.namespace)
 	y.start("bus")
 	y.connect()
@@ -174,6 +176,8 @@ func (y *yard) signal(name string, s syscall.Signal) {
 	_ = cmd.Wait()
 }
 
+func (y *yard) keys() identity.Keys { return identity.KeysOf(y.dir) }
+
 func (y *yard) url() string       { return "nats://127.0.0.1:" + strconv.Itoa(y.port) }
 func (y *yard) snapshots() string { return filepath.Join(y.dir, "snapshots") }
 
@@ -228,7 +232,7 @@ func (y *yard) must(err error) {
 
 func (y *yard) connect() {
 	y.t.Helper()
-	b, err := bus.Connect(y.ctx, bus.Config{URL: y.url(), Name: "cli"})
+	b, err := bus.Connect(y.ctx, bus.Config{URL: y.url(), Keys: string(y.keys()), Name: "cli"})
 	y.must(err)
 	y.t.Cleanup(b.Close)
 	y.must(b.Ensure(y.ctx))
@@ -334,7 +338,7 @@ func (y *yard) describe(id train.JobID) string {
 // switchyard returns the output of a command.
 func (y *yard) switchyard(args ...string) string {
 	y.t.Helper()
-	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append([]string{"--nats", y.url()}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append([]string{"--nats", y.url(), "--keys", string(y.keys())}, args...)...).CombinedOutput()
 	if err != nil {
 		y.t.Fatalf("switchyard %v: %v\n%s", args, err, out)
 	}
