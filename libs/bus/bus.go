@@ -49,6 +49,8 @@ type Config struct {
 	Replicas int
 	// Meter counts what the connection does.
 	Meter *Meter
+	// Records are those of the process: its connections share what they decode (default: a set of its own).
+	Records *Records
 	// Options are added for tests (in-process connections).
 	Options []nats.Option
 }
@@ -63,6 +65,8 @@ type Bus struct {
 	js   jetstream.JetStream
 	name string
 	log  *slog.Logger
+	// records are what watchers share.
+	records *Records
 	// replicas is the number of replicas of each stream and bucket that Ensure makes.
 	replicas int
 
@@ -91,6 +95,9 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
 	b := &Bus{config: c, name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
+	if b.records = c.Records; b.records == nil {
+		b.records = NewRecords()
+	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

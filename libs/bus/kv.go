@@ -209,11 +209,11 @@ func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error
 			return nil, fmt.Errorf("list %s: %w", k.bucket, err)
 		}
 	}
-	err := k.scan(done, patterns, func(e Entry[T], deleted bool) {
+	err := k.scan(done, patterns, decoded(k, func(e Entry[T], deleted bool) {
 		if !deleted {
 			entries = append(entries, e)
 		}
-	}, new(atomic.Uint64), stop)
+	}), new(atomic.Uint64), stop)
 	if done.Err() != nil && ctx.Err() == nil {
 		return entries, nil // the list is complete
 	}
@@ -228,6 +228,54 @@ const checkInterval = 30 * time.Second
 // is listed again after a reconnect, and if the bucket turns out to have changes that never came). If synced is not
 // nil, it is called each time the list is complete.
 func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func(), patterns ...string) error {
+	return k.watch(ctx, decoded(k, f), synced, patterns...)
+}
+
+// WatchShared is Watch for records that several services of a process keep: all get the same value, which must not be
+// changed. A deleted key has an empty one.
+func (k *KV[T]) WatchShared(ctx context.Context, f func(e Entry[*T], deleted bool), synced func(), patterns ...string) error {
+	return k.watch(ctx, k.emit(func(key string, revision uint64, data []byte) error {
+		if len(data) == 0 {
+			f(Entry[*T]{key, new(T), revision}, true)
+			return nil
+		}
+		value, err := Decode[T](k.bus, data)
+		if err == nil {
+			f(Entry[*T]{key, value, revision}, false)
+		}
+		return err
+	}), synced, patterns...)
+}
+
+// message takes the newest value of a key; none if it was deleted or has expired.
+type message func(key string, revision uint64, data []byte)
+
+// decoded calls f with a value of its own.
+func decoded[T any](k *KV[T], f func(Entry[T], bool)) message {
+	return k.emit(func(key string, revision uint64, data []byte) error {
+		e := Entry[T]{Key: key, Revision: revision}
+		if len(data) == 0 {
+			f(e, true)
+			return nil
+		}
+		err := json.Unmarshal(data, &e.Value)
+		if err == nil {
+			f(e, false)
+		}
+		return err
+	})
+}
+
+// emit skips what f cannot read.
+func (k *KV[T]) emit(f func(key string, revision uint64, data []byte) error) message {
+	return func(key string, revision uint64, data []byte) {
+		if err := f(key, revision, data); err != nil {
+			k.bus.log.Error("watch skips a value", "bucket", k.bucket, "key", key, "error", err)
+		}
+	}
+}
+
+func (k *KV[T]) watch(ctx context.Context, f message, synced func(), patterns ...string) error {
 	wake, stop := k.bus.reconnects()
 	defer stop()
 	if synced == nil {
@@ -245,7 +293,7 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 }
 
 // watchOnce lists the bucket and watches it until it has to be listed again. lost says that the watch broke.
-func (k *KV[T]) watchOnce(ctx context.Context, wake <-chan struct{}, patterns []string, f func(Entry[T], bool), synced func()) (lost bool, err error) {
+func (k *KV[T]) watchOnce(ctx context.Context, wake <-chan struct{}, patterns []string, f message, synced func()) (lost bool, err error) {
 	round, end := context.WithCancel(ctx)
 	newest, err := k.bus.whole(round, k.bucket)
 	if err != nil {
@@ -298,7 +346,7 @@ func (k *KV[T]) missesNothing(ctx context.Context, wake <-chan struct{}, narrow 
 
 // scan reads the newest value of each key and then the changes until ctx ends. From the end of the list on it notes the
 // newest revision.
-func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bool), newest *atomic.Uint64, synced func()) error {
+func (k *KV[T]) scan(ctx context.Context, patterns []string, f message, newest *atomic.Uint64, synced func()) error {
 	if len(patterns) == 0 {
 		patterns = []string{">"}
 	}
@@ -325,7 +373,7 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 		if err != nil {
 			return err
 		}
-		k.emit(strings.TrimPrefix(raw.Subject(), prefix), meta.Sequence.Stream, raw, f)
+		f(strings.TrimPrefix(raw.Subject(), prefix), meta.Sequence.Stream, raw.Data())
 		if n >= messages.pending {
 			newest.Store(max(newest.Load(), meta.Sequence.Stream))
 		}
@@ -333,17 +381,4 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 			synced()
 		}
 	}
-}
-
-func (k *KV[T]) emit(key string, revision uint64, raw jetstream.Msg, f func(Entry[T], bool)) {
-	e := Entry[T]{Key: key, Revision: revision}
-	if len(raw.Data()) == 0 { // a marker: the key was deleted or has expired
-		f(e, true)
-		return
-	}
-	if err := json.Unmarshal(raw.Data(), &e.Value); err != nil {
-		k.bus.log.Error("watch skips a value", "bucket", k.bucket, "key", key, "error", err)
-		return
-	}
-	f(e, false)
 }

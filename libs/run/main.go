@@ -144,6 +144,10 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		disk.KeepReserve(web, common.DataDir, log)
 		return nil
 	})
+	running.Go(func() error {
+		trimMemory(web)
+		return nil
+	})
 	stops, ends := make([]context.CancelFunc, len(services)), make([]chan struct{}, len(services))
 	for i, s := range services {
 		own, cancel := context.WithCancel(all)
@@ -180,10 +184,10 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 
 // processesOf enters all services as starting, before anybody can ask whether they are ready.
 func processesOf(services []Service, common Common, registry *prometheus.Registry, health *Health, log *slog.Logger) []Process {
-	processes, told := make([]Process, len(services)), &sync.Map{}
+	processes, told, records := make([]Process, len(services)), &sync.Map{}, bus.NewRecords()
 	for i, s := range services {
 		p := Process{
-			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(), told: told,
+			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(), told: told, records: records,
 			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
 		}
 		p.meter = newBusMeter(p.Metrics)

@@ -32,6 +32,7 @@ type Process struct {
 	Metrics prometheus.Registerer
 	health  *Health
 	meter   *bus.Meter
+	records *bus.Records
 	service string
 	// told are the losses that a service of this process has logged.
 	told *sync.Map
@@ -53,7 +54,7 @@ func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
 }
 
 func (p Process) open(ctx context.Context) (*bus.Bus, error) {
-	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter})
+	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter, Records: p.records})
 }
 
 // SeenFolder is the folder of a data folder in which each service remembers what it saw of the bus.

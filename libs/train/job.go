@@ -511,13 +511,6 @@ func (j Job) LongEnded(now time.Time) bool {
 	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) >= KeepEnded
 }
 
-// Lean returns the record without its history and the words about its state, which take up most of its memory while it
-// waits: for services that keep a long queue and read none of them.
-func (j Job) Lean() Job {
-	j.Message, j.Hint, j.LogTail, j.Blockers, j.Warnings, j.Edits, j.History = "", "", "", nil, nil, nil, nil
-	return j
-}
-
 // Saved reports whether the job has anything from which it, or another one, could go on. The end of an epoch counts.
 func (j Job) Saved() bool { return j.EpochsDone > 0 || j.EpochStep > 0 || j.Checkpoint != "" }
 

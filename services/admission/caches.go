@@ -55,7 +55,7 @@ type waiter struct {
 	tenant string
 }
 
-func (l *queue) observe(e bus.Entry[train.Job], deleted bool) {
+func (l *queue) observe(e bus.Entry[*train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id := train.JobID(e.Key)
@@ -112,7 +112,7 @@ func (l *queue) position(id train.JobID) int {
 }
 
 // maxRecords bounds the memory for cached records.
-const maxRecords = 2000
+const maxRecords = 1000
 
 // records caches the newest records of jobs that this process wrote or read. Another process may have written since: a
 // write then fails, and a fact that looks impossible is checked against a fresh read.

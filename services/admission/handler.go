@@ -509,5 +509,5 @@ func (d *handler) experimentOf(ctx context.Context, id train.JobID) (string, err
 
 func (d *handler) keep(e bus.Entry[train.Job]) {
 	d.records.put(e)
-	d.queue.observe(e, false)
+	d.queue.observe(bus.Entry[*train.Job]{Key: e.Key, Value: &e.Value, Revision: e.Revision}, false)
 }

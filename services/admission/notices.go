@@ -72,7 +72,7 @@ func newNotices(ctx context.Context, b *bus.Bus, c settings.Notify, log *slog.Lo
 }
 
 // observe notes a job with a recipient.
-func (n *notices) observe(e bus.Entry[train.Job], deleted bool) {
+func (n *notices) observe(e bus.Entry[*train.Job], deleted bool) {
 	id := train.JobID(e.Key)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,7 +82,7 @@ func (n *notices) observe(e bus.Entry[train.Job], deleted bool) {
 		return
 	}
 	if _, own := n.users[e.Value.Spec.User]; own || len(e.Value.Spec.Notify) > 0 {
-		n.jobs[id] = e.Value
+		n.jobs[id] = *e.Value
 		n.changed.Send()
 	}
 }

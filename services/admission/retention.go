@@ -36,7 +36,7 @@ type retention struct {
 }
 
 // observe marks a record for deletion once its time has come.
-func (r *retention) observe(now time.Time, e bus.Entry[train.Job], deleted bool) {
+func (r *retention) observe(now time.Time, e bus.Entry[*train.Job], deleted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job := e.Value

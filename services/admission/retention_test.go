@@ -29,7 +29,7 @@ func TestOldRecordsGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.observe(now, bus.Entry[train.Job]{Key: string(id), Value: j, Revision: revision}, false)
+		r.observe(now, bus.Entry[*train.Job]{Key: string(id), Value: &j, Revision: revision}, false)
 		if id == "changed" {
 			if _, err := b.jobs.Swap(b.ctx, string(id), j, revision); err != nil {
 				t.Fatal(err)

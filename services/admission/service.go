@@ -81,7 +81,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	running.Go(func(ctx context.Context) error { return b.Consume(ctx, d.people.consumer()) })
 	old := &retention{jobs: jobs, log: p.Log, keep: cmp.Or(s.config.KeepRecords, math.MaxInt64), old: map[string]uint64{}}
 	running.Go(func(ctx context.Context) error {
-		return jobs.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
+		return jobs.WatchShared(ctx, func(e bus.Entry[*train.Job], deleted bool) {
 			d.queue.observe(e, deleted)
 			old.observe(time.Now(), e, deleted)
 			told.observe(e, deleted)

@@ -44,7 +44,7 @@ func TestAnHourKnowsItsOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := train.Job{ID: "a", State: train.StateRunning, Attempt: 1, Spec: train.Spec{Name: "vgg", User: "eve", Tenant: "vision"}}
-		l.observe(bus.Entry[train.Job]{Key: "a", Value: job}, false)
+		l.observe(bus.Entry[*train.Job]{Key: "a", Value: &job}, false)
 	}
 	hours, err := readHours(t, k, hour, hour.Add(time.Hour))
 	if err != nil || len(hours) != 1 || hours[0].Owners["a"] != (contract.Owner{Name: "vgg", User: "eve", Tenant: "vision"}) {

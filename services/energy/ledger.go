@@ -233,7 +233,7 @@ func (l *ledger) isClosed(job train.JobID) bool {
 }
 
 // observe takes in a job's record from the register.
-func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
+func (l *ledger) observe(e bus.Entry[*train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	job := e.Value
@@ -241,7 +241,7 @@ func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 		l.forgotten[id] = true
 	}
 	if job.Resumed > 0 && !deleted && !job.State.Terminal() && l.closed[job.ID] {
-		l.reopened[job.ID], l.jobs[job.ID] = true, job
+		l.reopened[job.ID], l.jobs[job.ID] = true, *job
 	}
 	if deleted || job.State == train.StateRejected || job.State == train.StateNone || l.settled(job.ID) {
 		return
@@ -249,7 +249,7 @@ func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 	if _, met := l.jobs[job.ID]; !met && !job.State.Terminal() && job.Attempt == 0 {
 		return // all of a long queue
 	}
-	l.jobs[job.ID] = job
+	l.jobs[job.ID] = *job
 	if job.State.Terminal() {
 		l.ended[job.ID] = struct{}{}
 	} else {

@@ -353,7 +353,7 @@ func TestALongQueueIsNotKept(t *testing.T) {
 	queued := train.Job{ID: "q", State: train.StateQueued, Spec: train.Spec{Name: "q", TrainingSetSize: 7}}
 	k.job(queued)
 	l := open(t, k)
-	l.observe(bus.Entry[train.Job]{Key: "q", Value: queued}, false)
+	l.observe(bus.Entry[*train.Job]{Key: "q", Value: &queued}, false)
 	if len(l.jobs) > 0 {
 		t.Errorf("%d records are kept", len(l.jobs))
 	}
@@ -412,7 +412,7 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	if _, err := l.handle(ctx, message(t, interval("n1", "b", 2, cpu(30, 10, 2), use), 2)); err != nil {
 		t.Fatal(err)
 	}
-	l.observe(bus.Entry[train.Job]{Key: "a", Value: train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: hour}}, false)
+	l.observe(bus.Entry[*train.Job]{Key: "a", Value: &train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: hour}}, false)
 	for range 2 {
 		if err := l.settle(ctx, hour); err != nil {
 			t.Fatal(err)

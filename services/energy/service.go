@@ -56,7 +56,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	p.Metrics.MustRegister(newCollector(l))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.observe, p.Started) })
+	work.Go(func(ctx context.Context) error { return jobs.WatchShared(ctx, l.observe, p.Started) })
 	work.Go(func(ctx context.Context) error {
 		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamSamples, Filters: []string{measuredFilter}, Handle: l.handle})
 	})

@@ -36,7 +36,7 @@ func (kv buckets) watch(loops *pool.ContextPool, c *cache) {
 	loops.Go(func(ctx context.Context) error {
 		return kv.attempts.Watch(ctx, c.onAttempt, s.mark(&s.attempts, &s.orphans))
 	})
-	loops.Go(func(ctx context.Context) error { return kv.jobs.Watch(ctx, c.onJob, s.mark(&s.jobs)) })
+	loops.Go(func(ctx context.Context) error { return kv.jobs.WatchShared(ctx, c.onJob, s.mark(&s.jobs)) })
 	loops.Go(func(ctx context.Context) error { return kv.nodes.Watch(ctx, c.onNode, s.mark(&s.nodes)) })
 	loops.Go(func(ctx context.Context) error { return kv.reports.Watch(ctx, c.onReport, s.mark(&s.reports)) })
 	loops.Go(func(ctx context.Context) error { return kv.settings.Watch(ctx, c.onSetting, s.mark(&s.settings)) })

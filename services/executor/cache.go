@@ -23,7 +23,7 @@ type cache struct {
 	mu sync.Mutex
 	// realm has the nodes on which attempts may be started.
 	realm    diff.Realm
-	jobs     map[train.JobID]bus.Entry[train.Job]
+	jobs     map[train.JobID]bus.Entry[*train.Job]
 	attempts map[train.JobID]bus.Entry[train.Attempt]
 	reports  map[diff.ReportKey]train.AttemptReport
 	settings map[train.JobID]train.Setting
@@ -36,7 +36,7 @@ func newCache(realm diff.Realm) *cache {
 	queue := newWorkqueue()
 	return &cache{
 		queue: queue, synced: &synced{queue: queue}, realm: realm,
-		jobs: map[train.JobID]bus.Entry[train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
+		jobs: map[train.JobID]bus.Entry[*train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, settings: map[train.JobID]train.Setting{}, tally: newAttemptTally(realm),
 	}
 }
@@ -67,7 +67,7 @@ func (c *cache) actions(jobs []train.JobID, now time.Time, l diff.Limits, retune
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range jobs {
-		if _, tried := c.attempts[id]; c.droppable(c.jobs[id].Value, tried) {
+		if _, tried := c.attempts[id]; c.droppable(c.record(id), tried) {
 			delete(c.jobs, id)
 		}
 		a := c.attempts[id].Value
@@ -90,7 +90,7 @@ func (c *cache) state(jobs []train.JobID, now time.Time, retunes map[diff.Report
 	}
 	for _, id := range jobs {
 		if e, known := c.jobs[id]; known {
-			s.Jobs[id] = e.Value
+			s.Jobs[id] = *e.Value
 		}
 		if e, known := c.attempts[id]; known {
 			s.Attempts[id] = e.Value
@@ -122,7 +122,7 @@ func (c *cache) expired(jobs []train.JobID, now time.Time) []bus.Entry[train.Att
 	var list []bus.Entry[train.Attempt]
 	for _, id := range jobs {
 		e := c.attempts[id]
-		job, a := c.jobs[id].Value, e.Value
+		job, a := c.record(id), e.Value
 		switch {
 		case !c.realm.Owns(a) || a.Phase != train.PhaseExited || !a.Published || !job.State.Terminal() || job.FinishedAt.IsZero():
 		case !job.LongEnded(now):
@@ -159,15 +159,23 @@ func (c *cache) running() int {
 func (c *cache) job(id train.JobID) (train.Job, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, known := c.jobs[id]
-	return e.Value, known
+	_, known := c.jobs[id]
+	return c.record(id), known
+}
+
+// record returns the record of a job, or an empty one.
+func (c *cache) record(id train.JobID) train.Job {
+	if e, known := c.jobs[id]; known {
+		return *e.Value
+	}
+	return train.Job{}
 }
 
 // restarts reports whether an attempt resumes from saved state.
 func (c *cache) restarts(a train.Attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return diff.Restarts(diff.State{Reports: c.reports, Jobs: map[train.JobID]train.Job{a.Job: c.jobs[a.Job].Value}}, a)
+	return diff.Restarts(diff.State{Reports: c.reports, Jobs: map[train.JobID]train.Job{a.Job: c.record(a.Job)}}, a)
 }
 
 func (c *cache) attempt(job train.JobID) (train.Attempt, uint64) {
@@ -198,7 +206,7 @@ func (c *cache) progress(a train.Attempt) progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	report := c.reports[diff.ReportKey{Job: a.Job, Number: a.Number}]
-	onlyOutput := c.jobs[a.Job].Value.Spec.LogFormat != ""
+	onlyOutput := c.record(a.Job).Spec.LogFormat != ""
 	return progress{planned: c.plan.devices(a.Job), up: report.Spoke || onlyOutput, trains: report.EpochsDone > a.StartedEpochs || onlyOutput}
 }
 

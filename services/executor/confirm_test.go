@@ -89,7 +89,7 @@ func TestAMicroBatchIsRefusedWithoutHeartbeats(t *testing.T) {
 		{"its output is read", 2 * confirmTime, 3, train.LogBigDL, true},
 	} {
 		e := newRetuner(&shared{bus: y.bus, cache: newCache(diff.Realm{})}, nil)
-		e.cache.jobs["a"] = bus.Entry[train.Job]{Value: train.Job{ID: "a", Spec: train.Spec{LogFormat: test.format}}}
+		e.cache.jobs["a"] = bus.Entry[*train.Job]{Value: &train.Job{ID: "a", Spec: train.Spec{LogFormat: test.format}}}
 		e.cache.reports[diff.ReportKey{Job: "a", Number: 2}] = train.AttemptReport{EpochsDone: test.epochs}
 		var applied train.Applied
 		y.must(e.confirm(t.Context(), a, setting, &retuning{begun: time.Now().Add(-test.waited)}, &applied))

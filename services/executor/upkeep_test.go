@@ -120,7 +120,7 @@ func TestAnExitCountsFromWhenItWasSeen(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 1, Backend: train.BackendKubernetes, LogFormat: train.LogBigDL, Phase: train.PhaseExited, Exit: &train.Exit{}}
 	a.StartedAt, a.ExitedAt = now.Add(-2*time.Hour), now.Add(-time.Hour)
 	p.store(a, 1)
-	p.onJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: train.StateRunning}, Revision: 1}, false)
+	p.onJob(bus.Entry[*train.Job]{Key: "j", Value: &train.Job{ID: "j", State: train.StateRunning}, Revision: 1}, false)
 	limits := diff.Limits{StopGrace: time.Minute}
 	for after, want := range []int{0, 0, 1} {
 		if actions := p.actions(p.take(now), now, limits, nil); len(actions) != want || want > 0 && actions[0].Kind != diff.Decide {
@@ -141,7 +141,7 @@ func TestCacheForgetsEndedJobs(t *testing.T) {
 	p.synced.attempts = true
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	job := func(revision uint64, state train.State) {
-		p.onJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: state, FinishedAt: now}, Revision: revision}, false)
+		p.onJob(bus.Entry[*train.Job]{Key: "j", Value: &train.Job{ID: "j", State: state, FinishedAt: now}, Revision: revision}, false)
 	}
 	a := train.Attempt{Job: "j", Number: 1, Node: "n1", Phase: train.PhaseRunning, Stop: train.StopPreempt}
 	p.store(a, 5)
@@ -201,7 +201,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 	}
 	log := testLogger(t)
 	e := newStarter(&shared{log: log, cache: newCache(diff.Realm{Realm: train.Realm{Machine: "n1"}}), faults: newFaultLog(log)}, b, diff.Realm{Realm: train.Realm{Machine: "n1"}}, settings.Executor{})
-	e.cache.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}
+	e.cache.jobs["j1"] = bus.Entry[*train.Job]{Value: &train.Job{ID: "j1", Spec: command("true")}}
 	e.cache.realm.Nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
 	began := time.Now()
 	for range 20 {

@@ -80,19 +80,18 @@ func (c *cache) replaced(before, after train.Attempt) {
 	}
 }
 
-func (c *cache) onJob(e bus.Entry[train.Job], deleted bool) {
+func (c *cache) onJob(e bus.Entry[*train.Job], deleted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := train.JobID(e.Key)
 	before, known := c.jobs[id]
 	_, tried := c.attempts[id]
 	switch {
-	case !known && (deleted || c.droppable(e.Value, tried)):
+	case !known && (deleted || c.droppable(*e.Value, tried)):
 		return
 	case deleted:
 		delete(c.jobs, id)
 	default:
-		e.Value = e.Value.Lean()
 		c.jobs[id] = e // even if the revision is the same: a bus that lost its past counts from 1 again
 	}
 	if deleted || !known || before.Revision != e.Revision {

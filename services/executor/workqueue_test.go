@@ -24,10 +24,10 @@ func TestNothingIsLeftOutOfAPass(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"job": func(t *rapid.T) {
 				id := w.draw(t)
-				j := w.c.jobs[id].Value
+				j := w.c.record(id)
 				j.ID, j.State = id, rapid.SampledFrom([]train.State{train.StateQueued, train.StateRunning, train.StateQueued, train.StateFailed}).Draw(t, "state")
 				j.CancelRequested = rapid.IntRange(0, 9).Draw(t, "cancel") == 0
-				w.c.onJob(bus.Entry[train.Job]{Key: string(id), Value: j, Revision: w.next()}, rapid.IntRange(0, 19).Draw(t, "deleted") == 0)
+				w.c.onJob(bus.Entry[*train.Job]{Key: string(id), Value: &j, Revision: w.next()}, rapid.IntRange(0, 19).Draw(t, "deleted") == 0)
 			},
 			"attempt": func(t *rapid.T) { w.attempt(t) },
 			"report": func(t *rapid.T) {
@@ -60,7 +60,7 @@ func newQueueWorld() *queueWorld {
 	}
 	for i := range 5 {
 		id := train.JobID(fmt.Sprintf("j%d", i))
-		w.c.onJob(bus.Entry[train.Job]{Key: string(id), Value: train.Job{ID: id, State: train.StateQueued}, Revision: w.next()}, false)
+		w.c.onJob(bus.Entry[*train.Job]{Key: string(id), Value: &train.Job{ID: id, State: train.StateQueued}, Revision: w.next()}, false)
 	}
 	return w
 }
@@ -284,7 +284,7 @@ func BenchmarkPass(b *testing.B) {
 		devices := []train.DeviceID{train.DeviceID(fmt.Sprintf("gpu:%d", i%8))}
 		plan.Allocations = append(plan.Allocations, train.Allocation{Job: id, Node: node, Devices: devices})
 		p.onNode(bus.Entry[train.Node]{Key: string(node), Value: train.Node{ID: node, Backend: train.BackendKubernetes}}, false)
-		p.onJob(bus.Entry[train.Job]{Key: string(id), Value: train.Job{ID: id, State: train.StateRunning}, Revision: 1}, false)
+		p.onJob(bus.Entry[*train.Job]{Key: string(id), Value: &train.Job{ID: id, State: train.StateRunning}, Revision: 1}, false)
 		p.store(train.Attempt{Job: id, Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseRunning, Generation: 1, Node: node, Devices: devices}, 1)
 	}
 	p.follow(plan)

@@ -98,7 +98,7 @@ func observe[T any](p *cache, known map[string]T, e bus.Entry[T], deleted bool) 
 	p.wake()
 }
 
-func (p *cache) observeJob(e bus.Entry[train.Job], deleted bool) {
+func (p *cache) observeJob(e bus.Entry[*train.Job], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.Value.State.Terminal() {
@@ -109,33 +109,24 @@ func (p *cache) observeJob(e bus.Entry[train.Job], deleted bool) {
 	if deleted {
 		delete(p.jobs, e.Key)
 	} else {
-		p.jobs[e.Key] = lean(e.Value)
+		p.jobs[e.Key] = e.Value
 	}
-	if known := before != nil; known == deleted || known && !sameForPlans(*before, *p.jobs[e.Key]) {
+	if known := before != nil; known == deleted || known && !reflect.DeepEqual(lean(before), lean(e.Value)) {
 		p.wake()
 	}
 }
 
-// lean is a record without what no decision reads: most facts about a job that waits only say why, and all of a long
-// queue is kept in memory.
-func lean(j train.Job) *train.Job {
-	l := j.Lean()
-	l.LastSequence, l.Generation, l.Since, l.Reason = 0, 0, time.Time{}, ""
-	for _, b := range j.Blockers {
-		l.Blockers = append(l.Blockers, train.Reason{Code: b.Code})
-	}
+// lean is a record without what no decision reads: most facts about a job that waits only say why.
+func lean(j *train.Job) train.Job {
+	l := *j
+	l.Reason, l.Message, l.Hint, l.LogTail, l.Blockers, l.Warnings, l.Edits, l.History = "", "", "", "", nil, nil, nil, nil
+	l.LastSequence, l.Generation, l.Since = 0, 0, time.Time{}
 	for _, c := range j.History {
 		if c.Fact == event.FactPreempted || j.State.Active() {
 			l.History = append(l.History, c)
 		}
 	}
-	return &l
-}
-
-// sameForPlans says that two records of a job differ at most in why it waits.
-func sameForPlans(x, y train.Job) bool {
-	x.Blockers, y.Blockers = nil, nil
-	return reflect.DeepEqual(x, y)
+	return l
 }
 
 // observeNode keeps each sign of life, but only what else is new, or the first sign after a silence, is worth a

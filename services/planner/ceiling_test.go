@@ -29,7 +29,7 @@ func TestAJobThatCostsTooMuchIsToldOfOnce(t *testing.T) {
 	see := func(change func(*train.Job)) []train.Job {
 		seen := job
 		change(&seen)
-		r.see(bus.Entry[train.Job]{Key: "j", Value: seen}, false)
+		r.see(bus.Entry[*train.Job]{Key: "j", Value: &seen}, false)
 		return r.running()
 	}
 	others := map[string]func(*train.Job){

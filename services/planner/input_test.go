@@ -230,7 +230,7 @@ func BenchmarkRound(b *testing.B) {
 func benchmarkRound(b *testing.B, jobs int, record bool) {
 	bench := newBench(b)
 	l := newLoop(b, bench, "planner")
-	see := func(j train.Job) { l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
+	see := func(j train.Job) { l.cache.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false) }
 	for i := range jobs {
 		see(admitted(train.JobID(fmt.Sprintf("waiting-%05d", i)), 1))
 	}

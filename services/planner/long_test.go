@@ -33,7 +33,7 @@ func BenchmarkLongQueue(b *testing.B) {
 				id := train.JobID(fmt.Sprintf("job-%05d", i))
 				spec := train.Spec{Name: "long", Command: []string{"sleep", "3600"}}.WithDefaults()
 				j := train.Job{ID: id, Spec: spec, State: train.StateQueued, SubmittedAt: now.Add(time.Duration(i) * time.Millisecond)}
-				l.cache.observeJob(bus.Entry[train.Job]{Key: string(id), Value: j}, false)
+				l.cache.observeJob(bus.Entry[*train.Job]{Key: string(id), Value: &j}, false)
 			}
 			for i := range 10_000 {
 				arrive(i)

@@ -108,7 +108,7 @@ func TestAQueueIsToldItsReasonsOnce(t *testing.T) {
 	start := func() *loop {
 		l := &loop{cache: newCache(), published: map[train.JobID]publication{}, newest: newest{known: true}}
 		for _, j := range records {
-			l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+			l.cache.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false)
 		}
 		return l
 	}

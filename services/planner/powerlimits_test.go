@@ -24,11 +24,11 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	job.Spec.Energy = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}
 	job.State = train.StateRunning
 	attempt := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
-	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "j", Value: &job}, false)
 	known.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
 	hurried, other := admitted("hurried", 1), attempt
 	other.Job, other.Devices = "hurried", []train.DeviceID{"gpu:1"}
-	known.observeJob(bus.Entry[train.Job]{Key: "hurried", Value: hurried}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "hurried", Value: &hurried}, false)
 	known.observeAttempt(bus.Entry[train.Attempt]{Key: "hurried", Value: other}, false)
 	pass := func(watts ...float64) {
 		t.Helper()
@@ -67,13 +67,13 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	next.ID, another.Job, another.Devices = "next", "next", []train.DeviceID{"gpu:2"}
 	sharer, beside := job, other
 	sharer.ID, beside.Job = "sharer", "sharer"
-	known.observeJob(bus.Entry[train.Job]{Key: "sharer", Value: sharer}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "sharer", Value: &sharer}, false)
 	known.observeAttempt(bus.Entry[train.Attempt]{Key: "sharer", Value: beside}, false)
-	known.observeJob(bus.Entry[train.Job]{Key: "next", Value: next}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "next", Value: &next}, false)
 	known.observeAttempt(bus.Entry[train.Attempt]{Key: "next", Value: another}, false)
 	trial, tried := job, attempt
 	trial.ID, tried.Job, tried.Devices = "trial", "trial", []train.DeviceID{"gpu:3"}
-	known.observeJob(bus.Entry[train.Job]{Key: "trial", Value: trial}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "trial", Value: &trial}, false)
 	known.observeAttempt(bus.Entry[train.Attempt]{Key: "trial", Value: tried}, false)
 	known.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", Values: map[string]float64{"power_limit_w": 250}}}, false)
 	pass(200, 300, 100)
@@ -87,7 +87,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 		t.Errorf("a job that shares its device has a limit: %v", err)
 	}
 	job.State = train.StateSucceeded
-	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "j", Value: &job}, false)
 	pass(200, 300, 100)
 	if _, err := limits.Get(b.ctx, "j"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("an ended job has a limit: %v", err)
@@ -119,7 +119,7 @@ func TestALimitThatIsNotInForceTeachesNothing(t *testing.T) {
 			known, now := newCache(), time.Unix(1_000_000, 0)
 			job := admitted("j", 1)
 			job.Spec.Energy, job.State = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}, train.StateRunning
-			known.observeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+			known.observeJob(bus.Entry[*train.Job]{Key: "j", Value: &job}, false)
 			attempt := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
 			known.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
 			p, err := newPowerLimits(b.ctx, b.bus, slog.New(slog.DiscardHandler), known, []float64{200}, 0)

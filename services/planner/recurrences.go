@@ -54,20 +54,20 @@ func newRecurrences(ctx context.Context, b *bus.Bus, log *slog.Logger, known *ca
 }
 
 // see enters a job's record.
-func (r *recurrences) see(e bus.Entry[train.Job], deleted bool) {
+func (r *recurrences) see(e bus.Entry[*train.Job], deleted bool) {
 	j := e.Value
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.capped, train.JobID(e.Key))
 	if !deleted && j.State.Active() && j.Spec.Recurs() && j.Spec.Energy.StopEarly && j.Overspent == "" {
-		r.capped[j.ID] = j
+		r.capped[j.ID] = *j
 	}
 	toChoose := !j.AdmittedAt.IsZero() && j.AwaitsBatch()
 	if deleted || !j.Spec.Recurs() || !toChoose && !j.State.Terminal() {
 		delete(r.open, train.JobID(e.Key))
 		return
 	}
-	r.open[j.ID] = j
+	r.open[j.ID] = *j
 	select {
 	case r.changed <- struct{}{}:
 	default:

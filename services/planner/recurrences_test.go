@@ -112,7 +112,7 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, j := range jobs {
-			r.see(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+			r.see(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false)
 		}
 		r.pass(b.ctx)
 		e, err := groups.Get(b.ctx, contract.GroupKey(nightly("x").Spec))

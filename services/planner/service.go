@@ -66,7 +66,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching := pool.New().WithContext(ctx).WithCancelOnError()
 	rates := &grid{path: s.config.EnergyRates, carbonWeight: s.config.CarbonWeight, log: p.Log}
 	checked := newVerifier(m)
-	observeJob := func(e bus.Entry[train.Job], deleted bool) {
+	observeJob := func(e bus.Entry[*train.Job], deleted bool) {
 		again.see(e, deleted)
 		checked.observeJob(e, deleted)
 	}
@@ -125,12 +125,18 @@ func (s *Service) terms() plan.State {
 
 // watch keeps cache and rates up to date with the buckets. It also calls observeJob with each record of a job. A
 // decision waits until all buckets have been read, the rates too, because a job that has started is not deferred.
-func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJob func(bus.Entry[train.Job], bool), watching *pool.ContextPool) error {
-	return errors.Join(
-		follow(ctx, b, watching, known, contract.Jobs, func(e bus.Entry[train.Job], deleted bool) {
+func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJob func(bus.Entry[*train.Job], bool), watching *pool.ContextPool) error {
+	jobs, err := bus.OpenKV(ctx, b, contract.Jobs)
+	if err != nil {
+		return err
+	}
+	watching.Go(func(ctx context.Context) error {
+		return jobs.WatchShared(ctx, func(e bus.Entry[*train.Job], deleted bool) {
 			known.observeJob(e, deleted)
 			observeJob(e, deleted)
-		}),
+		}, known.complete(string(contract.Jobs)))
+	})
+	return errors.Join(
 		follow(ctx, b, watching, known, contract.Nodes, func(e bus.Entry[train.Node], deleted bool) { known.observeNode(time.Now(), e, deleted) }),
 		follow(ctx, b, watching, known, contract.Attempts, known.observeAttempt),
 		follow(ctx, b, watching, known, contract.Reports, known.observeReport),

@@ -202,7 +202,7 @@ func newLoop(t testing.TB, b *bench, name string) *loop {
 	m := newMeters(prometheus.NewRegistry())
 	known := newCache()
 	known.observeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
-	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "j", Value: new(admitted("j", 1))}, false)
 	own, log := bustest.Connect(t, b.server, name), slog.New(slog.DiscardHandler)
 	return &loop{
 		bus: own, log: log, meters: m, cache: known, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, now: time.Now, published: map[train.JobID]publication{}, verifier: newVerifier(m),
@@ -227,12 +227,12 @@ func TestTwoPlannersOneLosesAndDecidesAgain(t *testing.T) {
 	}
 	// The second one knows more and publishes; the first one finds out when its own plan is refused.
 	for _, l := range []*loop{second, first} {
-		l.cache.observeJob(bus.Entry[train.Job]{Key: "k", Value: admitted("k", 1)}, false)
+		l.cache.observeJob(bus.Entry[*train.Job]{Key: "k", Value: new(admitted("k", 1))}, false)
 	}
 	if err := second.round(b.ctx); err != nil {
 		t.Fatal(err)
 	}
-	first.cache.observeJob(bus.Entry[train.Job]{Key: "l", Value: admitted("l", 1)}, false)
+	first.cache.observeJob(bus.Entry[*train.Job]{Key: "l", Value: new(admitted("l", 1))}, false)
 	if err := first.round(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestLongLineIsToldInPortions(t *testing.T) {
 	l := &loop{cache: newCache(), published: map[train.JobID]publication{}, newest: newest{known: true}}
 	for i := range factsAtOnce + 20 {
 		j := admitted(train.JobID(fmt.Sprintf("j%05d", i)), 1)
-		l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		l.cache.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false)
 		l.last.Waiting = append(l.last.Waiting, train.Waiting{Job: j.ID, Blockers: []train.Reason{{Code: "C"}}})
 	}
 	total := 0
@@ -285,7 +285,7 @@ func TestLongLineIsToldInPortions(t *testing.T) {
 func TestStateOfThePicture(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	p := newCache()
-	see := func(j train.Job) { p.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
+	see := func(j train.Job) { p.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false) }
 	try := func(a train.Attempt) { p.observeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
 	devices := []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}
 	for id, age := range map[train.NodeID]time.Duration{"fresh": time.Second, "stale": time.Minute, "lost": time.Hour, "idle": time.Minute} {

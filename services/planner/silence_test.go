@@ -24,7 +24,7 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 		p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
 	}
 	p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
-	p.observeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
+	p.observeJob(bus.Entry[*train.Job]{Key: "j", Value: new(admitted("j", 1))}, false)
 	p.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: train.Attempt{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning}}, false)
 	listen := func(d time.Duration, connected bool) {
 		for end := now.Add(d); now.Before(end); p.listen(now, connected) {
@@ -80,7 +80,7 @@ func TestNobodyComesBesideAJobOfASilentNode(t *testing.T) {
 	for _, id := range []train.JobID{"host", "new"} {
 		j := admitted(id, 1)
 		j.Spec.AllowSharing, j.Spec.EstimatedMemoryMiB = true, 4<<10
-		p.observeJob(bus.Entry[train.Job]{Key: string(id), Value: j}, false)
+		p.observeJob(bus.Entry[*train.Job]{Key: string(id), Value: &j}, false)
 	}
 	a := train.Attempt{Job: "host", Number: 1, Node: "a", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB, Phase: train.PhaseRunning}
 	p.observeAttempt(bus.Entry[train.Attempt]{Key: "host", Value: a}, false)

@@ -165,7 +165,7 @@ func newLiveWorld(t *testing.T, s *Service, policy plan.Policy) *liveWorld {
 	w.loop.cache, w.loop.policy, w.loop.terms = newCache(), policy, s.terms()
 	w.loop.now = func() time.Time { return w.clock }
 	watching := pool.New().WithContext(b.ctx).WithCancelOnError()
-	if err := watch(b.ctx, w.loop.bus, w.loop.cache, new(grid), func(bus.Entry[train.Job], bool) {}, watching); err != nil {
+	if err := watch(b.ctx, w.loop.bus, w.loop.cache, new(grid), func(bus.Entry[*train.Job], bool) {}, watching); err != nil {
 		t.Fatal(err)
 	}
 	return w

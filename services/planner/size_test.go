@@ -28,7 +28,7 @@ func TestTenThousandJobsArePlannedInOneMessage(t *testing.T) {
 	}
 	for i := range nodes * devices {
 		j := admitted(train.JobID(fmt.Sprintf("01KAJQ7R%018d", i)), 1)
-		l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		l.cache.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false)
 	}
 	if err := l.round(b.ctx); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestAPlanFollowsTheSizeThatAnExperimentWants(t *testing.T) {
 	known, now := newCache(), time.Now()
 	n := train.Node{ID: "a", SeenAt: now, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}}
 	known.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: n}, false)
-	known.observeJob(bus.Entry[train.Job]{Key: "trial", Value: admitted("trial", 1)}, false)
+	known.observeJob(bus.Entry[*train.Job]{Key: "trial", Value: new(admitted("trial", 1))}, false)
 	for _, devices := range []int{1, 2, 1} {
 		wish := train.Setting{Job: "trial", Values: map[string]float64{train.SettingDevices: float64(devices)}, BatchDevices: devices}
 		known.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)

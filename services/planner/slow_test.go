@@ -70,7 +70,7 @@ func TestRecentRestartsAreThoseOfTheLastHour(t *testing.T) {
 		j.History = append(j.History, train.Change{At: now.Add(-c.age), Fact: c.fact})
 	}
 	p := newCache()
-	p.observeJob(bus.Entry[train.Job]{Key: "x", Value: j}, false)
+	p.observeJob(bus.Entry[*train.Job]{Key: "x", Value: &j}, false)
 	if s := p.state(now, train.Plan{}, false, plan.State{}); s.Jobs[0].RecentRestarts != 2 {
 		t.Errorf("%d restarts, want 2", s.Jobs[0].RecentRestarts)
 	}

@@ -41,7 +41,7 @@ func TestAJobIsTried(t *testing.T) {
 		t.Errorf("on a free node: %+v", got)
 	}
 	job := func(id train.JobID, state train.State) {
-		known.observeJob(bus.Entry[train.Job]{Key: string(id), Value: train.Job{ID: id, Spec: train.Spec{Name: string(id)}.WithDefaults(), State: state, SubmittedAt: now}}, false)
+		known.observeJob(bus.Entry[*train.Job]{Key: string(id), Value: &train.Job{ID: id, Spec: train.Spec{Name: string(id)}.WithDefaults(), State: state, SubmittedAt: now}}, false)
 	}
 	job("runs", train.StateRunning)
 	job("waits", train.StateQueued)

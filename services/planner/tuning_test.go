@@ -40,7 +40,7 @@ func newShared(t *testing.T, jobs ...train.JobID) *shared {
 func (s *shared) start(id train.JobID, number int) {
 	job := admitted(id, 1)
 	job.State = train.StateRunning
-	s.cache.observeJob(bus.Entry[train.Job]{Key: string(id), Value: job}, false)
+	s.cache.observeJob(bus.Entry[*train.Job]{Key: string(id), Value: &job}, false)
 	s.attempt(train.Attempt{Job: id, Number: number, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: 1 << 30, Phase: train.PhaseRunning, StartedAt: s.now})
 }
 

@@ -48,7 +48,7 @@ func (f *verifier) predicted(p train.Plan) {
 }
 
 // observeJob takes in the record of a job. Of ends, only successes count: no plan predicts the others.
-func (f *verifier) observeJob(e bus.Entry[train.Job], deleted bool) {
+func (f *verifier) observeJob(e bus.Entry[*train.Job], deleted bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	job, id := e.Value, train.JobID(e.Key)

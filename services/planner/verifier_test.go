@@ -18,7 +18,7 @@ func TestPredictionsAreCounted(t *testing.T) {
 	after := func(seconds float64) time.Time { return at.Add(time.Duration(seconds * float64(time.Second))) }
 	m := newMeters(prometheus.NewRegistry())
 	f := newVerifier(m)
-	see := func(j train.Job) { f.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
+	see := func(j train.Job) { f.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false) }
 	soon := &train.Span{Expected: 20, Low: 10, High: 30}
 	waits := func(at time.Time, jobs ...train.JobID) {
 		p := train.Plan{DecidedAt: at}

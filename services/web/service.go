@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 )
@@ -45,6 +46,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	defer b.Close()
 	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
+	known.index.Jobs.Decode = func(data []byte) (*train.Job, error) { return bus.Decode[train.Job](b, data) }
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, people: newPeople(), now: s.now, closing: ctx.Done()}.handler()
 	doors := []func(context.Context) error{s.serve(p, answers)}

@@ -33,6 +33,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if options := os.Getenv(agentsVariable); options != "" {
+		os.Exit(playAgents(options))
+	}
 	local.RunIfAsked(os.Args)
 	os.Exit(m.Run())
 }

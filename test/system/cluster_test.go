@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 		defer func() { _ = os.RemoveAll(dir) }()
 		binaries = dir
 		// All in one call: linking them one after the other would leave processors idle. The tests need no debug
-		// tables.
-		build := []string{"build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor", "../../examples/gotrainer"}
+		// tables. A program ends if a service changes a record that others share.
+		build := []string{"build", "-ldflags", "-s -w -X github.com/switchyard-dl/switchyard/libs/bus.checkRecords=1", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor", "../../examples/gotrainer"}
 		for _, s := range serviceNames() {
 			build = append(build, "../../services/"+s+"/cmd/"+s)
 		}

@@ -105,6 +105,8 @@ type Table[T any] struct {
 	stream, pattern string
 	entries         map[string]entry[T]
 	round           int
+	// Decode reads a value, which is never changed.
+	Decode func(data []byte) (*T, error)
 }
 
 // entry is a record. value is nil once it is deleted: an older value that comes later must not bring it back.
@@ -115,7 +117,13 @@ type entry[T any] struct {
 }
 
 func newTable[T any](bucket contract.Bucket[T], prefix string) *Table[T] {
-	return &Table[T]{bucket: string(bucket), prefix: prefix, pattern: prefix + ">", entries: map[string]entry[T]{}}
+	return &Table[T]{
+		bucket: string(bucket), prefix: prefix, pattern: prefix + ">", entries: map[string]entry[T]{},
+		Decode: func(data []byte) (*T, error) {
+			value := new(T)
+			return value, json.Unmarshal(data, value)
+		},
+	}
 }
 
 // newest makes the table of the newest messages of subjects.
@@ -161,8 +169,7 @@ func (t *Table[T]) Put(key string, revision uint64, value []byte) (changed bool,
 	}
 	e := entry[T]{revision: revision, round: t.round}
 	if len(value) > 0 {
-		e.value = new(T)
-		if err = json.Unmarshal(value, e.value); err != nil {
+		if e.value, err = t.Decode(value); err != nil {
 			e.value, err = nil, fmt.Errorf("read %s %s: %w", t.bucket, key, err)
 		}
 	}
