@@ -172,8 +172,8 @@ bench-share: tools-cc ## two trainings that share the cores against one after th
 # How many jobs are submitted at once.
 SCALE_JOBS ?= 10000
 
-bench-scale: tools-cc ## SCALE_JOBS jobs at once: how many are admitted a second, when the register is complete, how long a cancel takes; what ps, a restart and doing nothing cost then (minutes)
-	SCALE_JOBS=$(SCALE_JOBS) $(GO) test -run '^$$' -bench '^Benchmark(LongQueue|Installed)$$' -benchtime 1x -timeout 60m ./test/bench
+bench-scale: tools-cc ## SCALE_JOBS jobs at once: how many are admitted a second, when the register is complete, how long a cancel takes; what ps, a restart and doing nothing cost then; what a cluster of SCALE_NODES costs, and a start beside Slurm's (minutes)
+	SCALE_JOBS=$(SCALE_JOBS) $(GO) test -run '^$$' -bench '^Benchmark(LongQueue|Installed|Cluster|BesideSlurm)$$' -benchtime 1x -timeout 120m ./test/bench
 
 # The policies to compare, and how many of the published workloads.
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
