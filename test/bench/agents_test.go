@@ -25,8 +25,8 @@ const agentsVariable = "SWITCHYARD_BENCH_AGENTS"
 
 // agentsOptions is the value of agentsVariable.
 type agentsOptions struct {
-	URL   string
-	Nodes int
+	URL, Keys string
+	Nodes     int
 	// Every is the interval of meters and heartbeats.
 	Every time.Duration
 }
@@ -68,10 +68,10 @@ func playAgents(text string) int {
 }
 
 func (a *agents) run(ctx context.Context) (err error) {
-	if a.agent, err = bus.Connect(ctx, bus.Config{URL: a.URL, Name: "nodeagent"}); err != nil {
+	if a.agent, err = bus.Connect(ctx, bus.Config{URL: a.URL, Keys: a.Keys, Name: "nodeagent"}); err != nil {
 		return err
 	}
-	if a.executor, err = bus.Connect(ctx, bus.Config{URL: a.URL, Name: "executor"}); err != nil {
+	if a.executor, err = bus.Connect(ctx, bus.Config{URL: a.URL, Keys: a.Keys, Name: "executor"}); err != nil {
 		return err
 	}
 	if a.nodes, err = bus.OpenKV(ctx, a.agent, contract.Nodes); err != nil {

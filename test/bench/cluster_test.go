@@ -18,6 +18,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -44,12 +45,13 @@ func BenchmarkCluster(b *testing.B) {
 	for b.Loop() {
 		i := install(b)
 		i.start()
-		agents := i.agents(agentsOptions{URL: i.context.NATS, Nodes: nodes, Every: every})
-		conn, err := bus.Connect(b.Context(), bus.Config{URL: i.context.NATS, Name: "cli"})
+		agents := i.agents(agentsOptions{URL: i.context.NATS, Keys: i.context.Keys, Nodes: nodes, Every: every})
+		conn, err := bus.Connect(b.Context(), bus.Config{URL: i.context.NATS, Keys: i.context.Keys, Name: "cli"})
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer conn.Close()
+		awaitNodes(b, conn, nodes)
 		seen := newSeen(b, conn)
 		began := time.Now()
 		side := pool.New().WithMaxGoroutines(writers)
@@ -73,6 +75,20 @@ func BenchmarkCluster(b *testing.B) {
 		b.ReportMetric(slices.Max(slices.Collect(maps.Values(behind))), "lag-s")
 		b.ReportMetric(0, "ns/op")
 		i.kill()
+	}
+}
+
+// awaitNodes waits until all nodes are known: before that, jobs for GPUs are refused.
+func awaitNodes(b *testing.B, conn *bus.Bus, n int) {
+	b.Helper()
+	records, err := bus.OpenKV(b.Context(), conn, contract.Nodes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range tick.Every(b.Context(), time.Second) {
+		if found, err := records.List(b.Context()); err == nil && len(found) > n {
+			return
+		}
 	}
 }
 
