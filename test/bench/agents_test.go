@@ -19,8 +19,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// agentsVariable makes this program play the agents and executors of many nodes, in a process of its own, so that its
-// processor time can be told from that of the services.
+// agentsVariable makes this program play the agents and executors of many nodes. In a process of its own, its processor
+// time is apart from that of the services.
 const agentsVariable = "SWITCHYARD_BENCH_AGENTS"
 
 // agentsOptions is the value of agentsVariable.
@@ -38,8 +38,8 @@ const (
 	stepsOfBeat = 10
 )
 
-// agents write what the agents and executors of nodes do: records of nodes every five seconds, an interval of the meters
-// and a heartbeat of each job every Every, reports every five seconds, and attempts as plans say.
+// agents write what the agents and executors of nodes do: records of nodes every five seconds, an interval of the
+// meters and a heartbeat of each job every Every, reports every five seconds, and attempts as plans say.
 type agents struct {
 	agentsOptions
 	agent, executor *bus.Bus

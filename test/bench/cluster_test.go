@@ -37,8 +37,8 @@ func number(b *testing.B, name, otherwise string) int {
 
 // BenchmarkCluster is what `switchyard up` costs with SCALE_NODES nodes (1,000) of eight devices and SCALE_RUNNING
 // running jobs (2,000), each with a heartbeat, and each node with an interval of its meters, every SCALE_EVERY
-// milliseconds (1,000). A process of its own plays agents and executors. It reports the processor time of both, how long
-// a job waits for its plan meanwhile, and how far consumers are behind.
+// milliseconds (1,000). A process of its own plays agents and executors. It reports the processor time of both, how
+// long a job waits for its plan meanwhile, and how far consumers are behind.
 func BenchmarkCluster(b *testing.B) {
 	nodes, jobs := number(b, "SCALE_NODES", "1000"), number(b, "SCALE_RUNNING", "2000")
 	every := time.Duration(number(b, "SCALE_EVERY", "1000")) * time.Millisecond
@@ -62,11 +62,13 @@ func BenchmarkCluster(b *testing.B) {
 		seen.await(event.FactStarted, jobs)
 		b.ReportMetric(time.Since(began).Seconds(), "all-started-s")
 		tick.Pause(b.Context(), settled)
-		before, generator, at := i.usedSeconds(), seconds(b, agents), time.Now()
+		before, generator, stored, at := i.usedSeconds(), seconds(b, agents), samples(b, conn), time.Now()
 		planned := i.planTimes(conn, seen)
 		watched := time.Since(at).Seconds()
 		b.ReportMetric((i.usedSeconds()-before)/watched, "services-cores")
 		b.ReportMetric((seconds(b, agents)-generator)/watched, "generator-cores")
+		b.ReportMetric(float64(samples(b, conn)-stored)/watched, "samples/s")
+		b.ReportMetric(float64(nodes+jobs)/every.Seconds(), "wanted-samples/s")
 		b.ReportMetric(planned[len(planned)/2].Seconds(), "planned-s")
 		b.ReportMetric(planned[len(planned)-1].Seconds(), "planned-most-s")
 		b.ReportMetric(i.memoryMiB("VmRSS"), "up-MiB")
@@ -132,6 +134,16 @@ func (i *installed) agents(o agentsOptions) *exec.Cmd {
 		_ = cmd.Wait()
 	})
 	return cmd
+}
+
+// samples is how many heartbeats and intervals the bus has stored. It can take fewer than agents have.
+func samples(b *testing.B, conn *bus.Bus) uint64 {
+	b.Helper()
+	last, err := conn.LastSequence(b.Context(), event.StreamSamples)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return last
 }
 
 // seconds is the processor time of a process.

@@ -18,8 +18,8 @@ import (
 // beside is how many scripts are submitted to each.
 const beside = 20
 
-// BenchmarkBesideSlurm takes the time from the command that submits a script until the script runs, with Slurm's default
-// settings and with `switchyard up`, by turns on this machine: medians.
+// BenchmarkBesideSlurm takes the time from the command that submits a script until the script runs, with Slurm's
+// default settings and with `switchyard up`, by turns on this machine: medians.
 func BenchmarkBesideSlurm(b *testing.B) {
 	for _, program := range []string{"munged", "slurmctld", "slurmd", "sbatch"} {
 		if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
