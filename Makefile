@@ -44,7 +44,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -264,8 +264,11 @@ fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s), and the promises of 
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \
 	while read -r package target; do \
 	    echo "$$package $$target"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x "$$package" </dev/null; \
 	done
+
+fuzz-long: tools-cc ## run every fuzz target for a million executions (hours)
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=1000000x
 
 clean: ## remove what make built
 	rm -rf $(BIN)

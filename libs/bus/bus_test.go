@@ -198,7 +198,7 @@ func TestModifyRetriesAfterConflicts(t *testing.T) {
 	e, err := kv.Modify(ctx, "j.1", func(r *train.AttemptReport) (bool, error) {
 		if !intruded {
 			intruded = true
-			if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{EpochsDone: 7}, 0); err != nil {
+			if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j", Attempt: 1, EpochsDone: 7}, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -231,7 +231,10 @@ func TestRubbishInARecordIsPoisonOrReplaced(t *testing.T) {
 	if e, err := kv.Get(ctx, "j.1"); !errors.Is(err, bus.ErrPoison) || e.Revision == 0 {
 		t.Errorf("read: %+v, %v", e, err)
 	}
-	if _, err := kv.Modify(ctx, "j.1", func(r *train.AttemptReport) (bool, error) { r.EpochsDone = 1; return true, nil }); err != nil {
+	if _, err := kv.Modify(ctx, "j.1", func(r *train.AttemptReport) (bool, error) {
+		r.Job, r.Attempt, r.EpochsDone = "j", 1, 1
+		return true, nil
+	}); err != nil {
 		t.Error(err)
 	}
 	if e, err := kv.Get(ctx, "j.1"); err != nil || e.Value.EpochsDone != 1 {
@@ -273,7 +276,7 @@ func TestEverythingComesBackWithTheServer(t *testing.T) {
 			return nil, nil
 		}})
 	}()
-	if _, err := kv.Swap(ctx, "k", train.AttemptReport{EpochsDone: 1}, 0); err != nil {
+	if _, err := kv.Swap(ctx, "k.1", train.AttemptReport{Job: "k", Attempt: 1, EpochsDone: 1}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if v := <-values; v != 1 {
@@ -291,7 +294,7 @@ func TestEverythingComesBackWithTheServer(t *testing.T) {
 	if id := <-facts; id != "late" {
 		t.Fatalf("fact %q", id)
 	}
-	if _, err := kv.Modify(ctx, "k", func(r *train.AttemptReport) (bool, error) { r.EpochsDone = 2; return true, nil }); err != nil {
+	if _, err := kv.Modify(ctx, "k.1", func(r *train.AttemptReport) (bool, error) { r.EpochsDone = 2; return true, nil }); err != nil {
 		t.Fatal(err)
 	}
 	for v := range values {
@@ -326,7 +329,7 @@ func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	revision, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j"}, 0)
+	revision, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j", Attempt: 1}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +356,7 @@ func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 	if e, err := kv.Get(ctx, "j.1"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("after the deletion: %+v, %v", e, err)
 	}
-	if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j"}, 0); err != nil {
+	if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j", Attempt: 1}, 0); err != nil {
 		t.Errorf("made again: %v", err)
 	}
 }
@@ -366,7 +369,7 @@ func TestReadersLeaveNoConsumersBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.Modify(ctx, "a", func(*train.Job) (bool, error) { return true, nil }); err != nil {
+	if err := kv.Put(ctx, "a", train.Job{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Publish(ctx, event.OnceFact("a", event.FactAdmitted, "admitted", event.Admitted{})); err != nil {
@@ -411,11 +414,62 @@ func TestPutWritesWhatIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []uint64{1, 1, 2} {
-		if err := kv.Put(within(t), "a", train.Account{Job: "a", Epochs: i / 2}); err != nil {
+		if err := kv.Put(within(t), "job.a", train.Account{Job: "a", Epochs: i / 2}); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := kv.Get(within(t), "a"); err != nil || e.Revision != want || e.Value.Epochs != i/2 {
+		if e, err := kv.Get(within(t), "job.a"); err != nil || e.Revision != want || e.Value.Epochs != i/2 {
 			t.Errorf("put %d: %d epochs at revision %d, %v; want revision %d", i, e.Value.Epochs, e.Revision, err, want)
+		}
+	}
+}
+
+// A record is only that of its own key, and every id in a key has the form of an id: what services read here becomes
+// paths and process numbers. Whatever else is there is refused and reported, and the rest is still read.
+func TestARecordOfAnotherKeyIsRefused(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "x")
+	kv, err := bus.OpenKV(ctx, b, contract.Attempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(urlOf(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	hostile := map[string]string{
+		"x": `{"job":"../../../userb/x","number":1}`, "ghost": `{"job":"victim","number":1,"pid":1}`, "nobody": `{"number":1}`,
+		"a.b": `{"job":"a.b","number":1}`, "-rf": `{"job":"-rf","number":1}`,
+	}
+	for key, body := range hostile {
+		if _, err := nc.Request("$KV.attempts."+key, []byte(body), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := kv.Get(ctx, key); err == nil || e.Value.Job != "" {
+			t.Errorf("%s: %+v, %v", key, e, err)
+		}
+	}
+	if _, err := kv.Swap(ctx, "good", train.Attempt{Job: "good", Number: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := kv.List(ctx); err != nil || len(all) != 1 || all[0].Value.Job != "good" {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+}
+
+// Every bucket refuses keys that are paths, and a record without identity in a bucket whose records have one.
+func TestNoBucketTakesAPathForAKey(t *testing.T) {
+	for _, key := range []string{"../../../x", "..", "/etc/passwd", "x/../y", ".x", "a b", "", strings.Repeat("x", 201)} {
+		for _, err := range []error{
+			contract.Jobs.Reader().Decode(key, []byte("{}"), new(train.Job)), contract.Nodes.Reader().Decode(key, []byte("{}"), new(train.Node)),
+			contract.Notices.Reader().Decode(key, []byte("{}"), new(train.Notices)), contract.Hours.Reader().Decode(key, []byte("{}"), new(contract.Book)),
+			contract.SeriesJobs.Reader().Decode("series-job."+key, []byte("{}"), new(contract.JobSeries)), contract.Groups.Reader().Decode("t61."+key, []byte("{}"), new(contract.Group)),
+			contract.Links.Reader().Decode(key, []byte(`{"id":"`+key+`"}`), new(train.Link)), contract.Leases.Reader().Decode(key, []byte("{}"), new(contract.Lease)),
+			contract.Profiles.Reader().Decode(key, []byte("{}"), new(contract.GroundTruth)),
+		} {
+			if !errors.Is(err, contract.ErrForeign) {
+				t.Errorf("key %q: %v", key, err)
+			}
 		}
 	}
 }

@@ -28,9 +28,10 @@ func TestWritesThatGoTogetherAreAsGoodAsAlone(t *testing.T) {
 	side := pool.New().WithErrors()
 	for w := range writers {
 		side.Go(func() error {
-			key, revision := fmt.Sprintf("j%d.1", w), uint64(0)
+			job, revision := train.JobID(fmt.Sprint("j", w)), uint64(0)
+			key := contract.ReportKey(job, 1)
 			for n := range rounds {
-				next, err := kv.Swap(ctx, key, train.AttemptReport{EpochsDone: n}, revision)
+				next, err := kv.Swap(ctx, key, train.AttemptReport{Job: job, Attempt: 1, EpochsDone: n}, revision)
 				if err != nil {
 					return err
 				}

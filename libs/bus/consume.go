@@ -46,7 +46,7 @@ func newMessage(subject string, header nats.Header, data []byte, sequence uint64
 		Time:        stored, Stored: stored, Sequence: sequence, Data: data,
 	}
 	m.Parsed, m.ParseErr = event.ParseSubject(subject)
-	body, err := event.Unpack(data, header.Get(event.HeaderEncoding))
+	body, err := event.Unpack(data, header.Get(event.HeaderEncoding), event.MostBytes(m.Parsed))
 	if m.BodyErr = err; err == nil {
 		m.Data = body
 	}

@@ -3,6 +3,8 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,8 +37,10 @@ func TestRecordsOfEndedJobsAreForgotten(t *testing.T) {
 		}
 	}
 	stay := []string{"recent.1", "running.1", "unknown.1"}
-	for _, key := range append(stay, "old", "old.2") { // the sweep visits them in this order
-		if _, err := reports.Swap(ctx, key, train.AttemptReport{}, 0); err != nil {
+	for _, key := range append(stay, "old.1", "old.2") { // the sweep visits them in this order
+		job, number, _ := strings.Cut(key, ".")
+		attempt, _ := strconv.Atoi(number)
+		if _, err := reports.Swap(ctx, key, train.AttemptReport{Job: train.JobID(job), Attempt: attempt}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,6 +28,7 @@ type KV[T any] struct {
 	bus    *Bus
 	bucket string
 	kv     jetstream.KeyValue
+	reader contract.Reader[T]
 	// partly lets List read a bucket that is not whole.
 	partly bool
 }
@@ -56,7 +57,7 @@ func OpenKV[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T]) (*KV[
 	if err = errors.Join(err, missing); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
 	}
-	return &KV[T]{bus: b, bucket: string(bucket), kv: kv}, nil
+	return &KV[T]{bus: b, bucket: string(bucket), kv: kv, reader: bucket.Reader()}, nil
 }
 
 // Partly returns a view for the service that makes the bucket again: others get no list of it until it is whole.
@@ -72,7 +73,8 @@ func Open[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T], into **
 	return err
 }
 
-// Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T.
+// Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T or is
+// not that of the key.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
@@ -88,7 +90,7 @@ func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 
 func (k *KV[T]) decode(raw jetstream.KeyValueEntry) (Entry[T], error) {
 	e := Entry[T]{Key: raw.Key(), Revision: raw.Revision()}
-	if err := json.Unmarshal(raw.Value(), &e.Value); err != nil {
+	if err := k.reader.Decode(e.Key, raw.Value(), &e.Value); err != nil {
 		return Entry[T]{Key: e.Key, Revision: e.Revision}, fmt.Errorf("%w: decode %s/%s: %w", ErrPoison, k.bucket, raw.Key(), err)
 	}
 	return e, nil
@@ -241,6 +243,9 @@ func (k *KV[T]) WatchShared(ctx context.Context, f func(e Entry[*T], deleted boo
 		}
 		value, err := Decode[T](k.bus, data)
 		if err == nil {
+			err = k.reader.Check(key, value)
+		}
+		if err == nil {
 			f(Entry[*T]{key, value, revision}, false)
 		}
 		return err
@@ -258,7 +263,7 @@ func decoded[T any](k *KV[T], f func(Entry[T], bool)) message {
 			f(e, true)
 			return nil
 		}
-		err := json.Unmarshal(data, &e.Value)
+		err := k.reader.Decode(key, data, &e.Value)
 		if err == nil {
 			f(e, false)
 		}
@@ -270,6 +275,7 @@ func decoded[T any](k *KV[T], f func(Entry[T], bool)) message {
 func (k *KV[T]) emit(f func(key string, revision uint64, data []byte) error) message {
 	return func(key string, revision uint64, data []byte) {
 		if err := f(key, revision, data); err != nil {
+			k.bus.meter.setAside("bucket " + k.bucket)
 			k.bus.log.Error("watch skips a value", "bucket", k.bucket, "key", key, "error", err)
 		}
 	}

@@ -28,7 +28,7 @@ func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, 
 	if err != nil {
 		return answer, err
 	}
-	body, err := event.Unpack(reply.Data, reply.Header.Get(event.HeaderEncoding))
+	body, err := event.Unpack(reply.Data, reply.Header.Get(event.HeaderEncoding), event.MaxPlanBytes)
 	if err != nil {
 		return answer, fmt.Errorf("decode the reply of %s: %w", answerer(subject), err)
 	}

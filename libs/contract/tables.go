@@ -197,7 +197,7 @@ func Buckets() []BucketInfo {
 		{
 			Name: string(Profiles), Doc: "The ground truth of tuning.", Made: Restored, Loss: "what was learned of workloads since the snapshot",
 			Records: []Record{
-				record(Profiles, "Profiles", ProfilesKey+", or the name of a comparison", experiments,
+				record(Profiles, "Profiles", "<"+ProfilesKey+", or the name of a comparison>", experiments,
 					"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
 						"`switchyard tune` also imports into it."),
 			},

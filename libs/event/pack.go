@@ -32,8 +32,17 @@ func Pack(body []byte) (stored []byte, encoding string, err error) {
 	return packed.Bytes(), encodingGzip, nil
 }
 
-// Unpack returns the argument of Pack. Any publisher can send anything, so it unpacks no more than MaxPlanBytes.
-func Unpack(stored []byte, encoding string) ([]byte, error) {
+// MostBytes returns the size of the largest body on a subject. Only plans may be larger than MaxBodyBytes.
+func MostBytes(s Subject) int {
+	if s.Entity == PlanSubject().Entity {
+		return MaxPlanBytes
+	}
+	return MaxBodyBytes
+}
+
+// Unpack returns the argument of Pack. Any publisher can send anything, so it unpacks no more than a number of bytes: a
+// few kilobytes would hold up their reader for long otherwise.
+func Unpack(stored []byte, encoding string, most int) ([]byte, error) {
 	switch encoding {
 	case "":
 		return stored, nil
@@ -45,9 +54,9 @@ func Unpack(stored []byte, encoding string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpack %d bytes: %w", len(stored), err)
 	}
-	body, err := io.ReadAll(io.LimitReader(unzip, MaxPlanBytes+1))
-	if err == nil && len(body) > MaxPlanBytes {
-		err = fmt.Errorf("%w: at most %d are read", ErrTooLarge, MaxPlanBytes)
+	body, err := io.ReadAll(io.LimitReader(unzip, int64(most)+1))
+	if err == nil && len(body) > most {
+		err = fmt.Errorf("%w: at most %d are read", ErrTooLarge, most)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unpack %d bytes: %w", len(stored), err)

@@ -2,7 +2,9 @@ package installation
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -32,3 +34,31 @@ func (l Layout) Upload(job train.JobID) string { return filepath.Join(l.Job(job)
 
 // Work returns the folder where a job starts by default.
 func (l Layout) Work(job train.JobID) string { return filepath.Join(l.Job(job), "work") }
+
+// SocketFolder is the name of the folder that holds only the socket of the job API, since jobs see the whole folder.
+const SocketFolder = "job-api"
+
+// Exposed reports whether a job that uses a folder, named by its real path, would reach files of the data folder that
+// are not its own: the folder contains the data folder, or lies in it and is none of the job's own folders.
+func (l Layout) Exposed(folder string, job train.JobID) bool {
+	real, err := filepath.EvalSymlinks(l.DataDir)
+	if err != nil {
+		return false // there is no data folder
+	}
+	if !Below(folder, real) {
+		return Below(real, folder)
+	}
+	own := Layout{real}
+	return !slices.ContainsFunc([]string{own.Work(job), own.Snapshots(job), own.Upload(job)}, func(dir string) bool { return Below(folder, dir) })
+}
+
+// Holds reports whether a folder, named by its real path, is the data folder or lies in it.
+func (l Layout) Holds(folder string) bool {
+	real, err := filepath.EvalSymlinks(l.DataDir)
+	return err == nil && Below(folder, real)
+}
+
+// Below reports whether a clean absolute path lies in a folder, or is the folder.
+func Below(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}

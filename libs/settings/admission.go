@@ -36,7 +36,7 @@ const MaxNameLength = 63
 // Declare declares the section admission.
 func (c *Admission) Declare(set *config.Set) {
 	s := set.Section(AdmissionSection, "Admission accepts or refuses jobs, and keeps the register of jobs.")
-	s.Strings(&c.AllowRoots, "allow-root", defaultRoots(), "folder below which jobs may have their folders (the data folder is always one); the flag, repeatable, and the variable add to this list").As("allow_roots").Flag().Adds().
+	s.Strings(&c.AllowRoots, "allow-root", defaultRoots(), "folder below which jobs may have their folders; the flag, repeatable, and the variable add to this list").As("allow_roots").Flag().Adds().
 		Shown("home, temporary folder, /data, /home, /mnt, /srv").Check(func() error {
 		for _, root := range c.AllowRoots {
 			if err := absolute(root); err != nil {

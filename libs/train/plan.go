@@ -1,6 +1,7 @@
 package train
 
 import (
+	"crypto/sha256"
 	"cmp"
 	"fmt"
 	"slices"
@@ -184,6 +185,8 @@ type Attempt struct {
 	// themselves are only in the job's environment and in the executor's private folder.
 	CapabilityHash string `json:"capability_hash"`
 	TokenHash      string `json:"token_hash"`
+	// MarkHash is the SHA-256 (hex) of the mark of its processes; attempts of older versions have none.
+	MarkHash string `json:"mark_hash,omitempty"`
 	// PID and PIDStart (clock ticks since boot, field 22 of /proc/<pid>/stat) identify the supervisor of the processes
 	// across restarts.
 	PID      int    `json:"pid,omitempty"`
@@ -232,8 +235,20 @@ type Attempt struct {
 // found by it.
 const MarkVariable = "SWITCHYARD_JOB_ATTEMPT"
 
-// Mark returns the value of MarkVariable: unique to the attempt, also among several installations on one machine.
-func (a Attempt) Mark() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
+// Mark returns the value of MarkVariable for the attempt with a token. It is unique to the attempt, also among several
+// installations on one machine. Nobody learns it from records: what carries it is billed to the job.
+func Mark(job JobID, number int, token string) string {
+	return fmt.Sprintf("%s/%d/%.16x", job, number, sha256.Sum256([]byte("mark of "+token)))
+}
+
+// HashMark returns a mark as records have it.
+func HashMark(mark string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(mark))) }
+
+// Marks returns the hash of the mark of the attempt's processes.
+func (a Attempt) Marks() string { return cmp.Or(a.MarkHash, HashMark(a.Name())) }
+
+// Name returns the public name of the attempt, which attempts of older versions also had as mark.
+func (a Attempt) Name() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
 
 // Realm returns what the executor of the attempt serves.
 func (a Attempt) Realm() Realm {

@@ -77,7 +77,7 @@ func (d *handler) checkEdit(ctx context.Context, job train.Job, edit train.Edit,
 	}
 	owner := fit.Identity{User: job.Spec.User, Tenant: job.Spec.Tenant, TrustBodies: d.who.TrustBodies}
 	who, where, err := d.around(ctx, job.ID, job.Spec, owner, at)
-	return append(fit.CheckEdit(job, edit, who, where, resolve(job.Spec, d.roots)), tooLarge(job.Spec, edit)...), err
+	return append(fit.CheckEdit(job, edit, who, where, d.folders.resolve(job.ID, job.Spec)), tooLarge(job.Spec, edit)...), err
 }
 
 // tooLarge refuses a spec for which a fact has no room.

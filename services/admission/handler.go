@@ -33,7 +33,7 @@ type handler struct {
 	queue       queue
 	who         fit.Identity
 	seal        *identity.Seal
-	roots       []string
+	folders     folders
 	log         *slog.Logger
 	meters      *meters
 	progress    progress
@@ -41,9 +41,9 @@ type handler struct {
 	folding sync.RWMutex
 }
 
-func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
+func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, folders folders, log *slog.Logger, m *meters) *handler {
 	return &handler{
-		bus: b, jobs: jobs, people: unknownPeople(), who: who, roots: roots, log: log, meters: m,
+		bus: b, jobs: jobs, people: unknownPeople(), who: who, folders: folders, log: log, meters: m,
 		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
 		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID][]train.Dependency{}},
@@ -312,7 +312,7 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
 	who, where, err := d.around(ctx, id, s.spec, d.identify(s.by), s.at)
-	return fit.Check(s.spec, who, where, resolve(s.spec, d.roots)), where, err
+	return fit.Check(s.spec, who, where, d.folders.resolve(id, s.spec)), where, err
 }
 
 // identify returns the identity of a submitter: that of the installation, unless he is known by name.

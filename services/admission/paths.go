@@ -8,20 +8,32 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
 
-// resolve resolves the folders and the script of a spec on this machine.
-func resolve(spec train.Spec, roots []string) fit.Paths {
+// folders are what jobs may use on this machine: what lies below the roots and not in the data folder.
+type folders struct {
+	roots []string
+	data  installation.Layout
+}
+
+// resolve resolves the folders and the script of a job on this machine.
+func (f folders) resolve(id train.JobID, spec train.Spec) fit.Paths {
 	paths := fit.Paths{
 		CustomDir: inspect(spec.CustomDir), SnapshotsDir: inspect(spec.SnapshotsDir), DatasetsDir: inspect(spec.DatasetsDir), WorkDir: inspect(spec.WorkDir),
 	}
+	for _, p := range []*fit.Path{&paths.CustomDir, &paths.SnapshotsDir, &paths.DatasetsDir} {
+		p.Exposes = p.IsFolder && f.data.Exposed(p.Resolved, id)
+	}
+	// A job that starts in a folder around the data folder gets nothing mounted, and does not see it.
+	paths.WorkDir.Exposes = paths.WorkDir.IsFolder && f.data.Holds(paths.WorkDir.Resolved) && f.data.Exposed(paths.WorkDir.Resolved, id)
 	if script := onHost(spec, paths); script != "" {
 		paths.Script = inspect(script)
 	}
 	seen := map[string]bool{}
-	for _, root := range roots {
+	for _, root := range f.roots {
 		// A root that does not exist allows nothing.
 		if found := inspect(root); found.IsFolder && !seen[found.Resolved] {
 			seen[found.Resolved] = true
@@ -39,7 +51,7 @@ func onHost(spec train.Spec, paths fit.Paths) string {
 		inside string
 		host   fit.Path
 	}{{"/custom", paths.CustomDir}, {"/snapshots", paths.SnapshotsDir}, {"/data", paths.DatasetsDir}} {
-		if rest, below := strings.CutPrefix(script, mount.inside+"/"); below && mount.host.Resolved != "" {
+		if rest, below := strings.CutPrefix(script, mount.inside+"/"); below && mount.host.IsFolder {
 			return path.Join(mount.host.Resolved, rest)
 		}
 	}
@@ -56,13 +68,22 @@ func inspect(name string) fit.Path {
 	}
 	resolved, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return fit.Path{Fault: fault(err)}
+		return missing(name, err)
 	}
 	info, err := os.Stat(resolved)
 	if err != nil {
-		return fit.Path{Fault: fault(err)}
+		return missing(resolved, err)
 	}
 	return fit.Path{Resolved: resolved, IsFolder: info.IsDir()}
+}
+
+// missing returns a path that could not be followed, as far as it could: a link in an allowed folder must not tell what
+// exists elsewhere.
+func missing(name string, err error) fit.Path {
+	if at, ok := errors.AsType[*fs.PathError](err); ok && filepath.IsAbs(at.Path) {
+		name = at.Path
+	}
+	return fit.Path{Resolved: filepath.Clean(name), Fault: fault(err)}
 }
 
 // fault describes an error without the path, which the reader knows.

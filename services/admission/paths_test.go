@@ -3,10 +3,13 @@ package admission
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
@@ -33,10 +36,10 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := train.Spec{CustomDir: inside, SnapshotsDir: filepath.Join(inside, "link"), DatasetsDir: filepath.Join(inside, "none"), WorkDir: filepath.Join(inside, "loop"), ScriptPath: "/custom/a.py"}
-	got := resolve(spec, []string{inside, inside + "/.", filepath.Join(real, "no root"), "relative"})
+	got := folders{roots: []string{inside, inside + "/.", filepath.Join(real, "no root"), "relative"}}.resolve("j", spec)
 	want := fit.Paths{
 		Roots: []string{inside}, CustomDir: fit.Path{Resolved: inside, IsFolder: true}, SnapshotsDir: fit.Path{Resolved: outside, IsFolder: true},
-		DatasetsDir: fit.Path{Fault: "does not exist on this machine"}, WorkDir: fit.Path{Fault: "EvalSymlinks: too many links"},
+		DatasetsDir: fit.Path{Resolved: filepath.Join(inside, "none"), Fault: "does not exist on this machine"}, WorkDir: fit.Path{Resolved: filepath.Join(inside, "loop"), Fault: "EvalSymlinks: too many links"},
 		Script: fit.Path{Resolved: filepath.Join(inside, "a.py")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -56,5 +59,47 @@ func TestResolve(t *testing.T) {
 	}
 	if found := onHost(train.Spec{ScriptPath: "/custom/x.py"}, fit.Paths{}); found != "" {
 		t.Errorf("found %q without custom_dir", found)
+	}
+}
+
+// A path is one answer if it leads out of the allowed folders, whatever is there: otherwise links in an allowed folder
+// would show what files the scheduler can see. The data folder is none of a job's folders, except for its own.
+func TestWhatLiesOutsideIsNotTold(t *testing.T) {
+	real, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(real, "in", "data")
+	for _, dir := range []string{"in/data/jobs/j/snapshots", "in/data/jobs/j/attempts/1", "in/data/jobs/other/work", "in/database", "out/folder"} {
+		if err := os.MkdirAll(filepath.Join(real, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"to-folder": "../out/folder", "to-file": "../out/file", "to-none": "../out/none/x", "to-data": "data", "to-shut": "/root/.ssh"} {
+		if err := os.Symlink(to, filepath.Join(real, "in", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(real, "out", "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := folders{roots: []string{filepath.Join(real, "in")}, data: installation.Layout{DataDir: data}}
+	for path, want := range map[string]string{
+		"out": "OutsideRoots", "out/folder": "OutsideRoots", "out/file": "OutsideRoots", "out/none": "OutsideRoots",
+		"in/to-folder": "OutsideRoots", "in/to-file": "OutsideRoots", "in/to-none": "OutsideRoots", "in/to-shut": "OutsideRoots", "in/none": "NoSuchFolder", "in/database": "",
+		"in": "DataFolder", "in/to-data": "DataFolder", "in/data": "DataFolder", "in/data/jobs/other/work": "DataFolder", "in/data/jobs/j": "DataFolder", "in/data/jobs/j/attempts/1": "DataFolder",
+		"in/data/jobs/j/snapshots": "",
+	} {
+		spec := train.Spec{Name: "x", Command: []string{"true"}, CustomDir: filepath.Join(real, path)}
+		var codes []string
+		for _, r := range fit.Check(spec, fit.Identity{User: "ann", Tenant: "t"}, fit.Inventory{}, f.resolve("j", spec)).Reasons {
+			codes = append(codes, r.Code)
+			if r.Code == "OutsideRoots" && r.Message != strconv.Quote(spec.CustomDir)+" lies outside the allowed folders" {
+				t.Errorf("%s: %s", path, r.Message)
+			}
+		}
+		if got := strings.Join(codes, " "); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
 	}
 }

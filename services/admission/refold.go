@@ -232,7 +232,7 @@ func (d *handler) compare(ctx context.Context) ([]string, error) {
 // Compare returns in words how the register on a bus differs from the fold of its stream.
 func Compare(ctx context.Context, b *bus.Bus) ([]string, error) {
 	var jobs *bus.KV[train.Job]
-	d := newHandler(b, nil, fit.Identity{}, nil, slog.New(slog.DiscardHandler), nil)
+	d := newHandler(b, nil, fit.Identity{}, folders{}, slog.New(slog.DiscardHandler), nil)
 	err := errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments))
 	if err != nil {
 		return nil, err

@@ -134,7 +134,7 @@ func TestRegisterAndStreamAreCompared(t *testing.T) {
 // compareWith compares register and stream and wants these differences.
 func (b *bench) compareWith(want ...string) {
 	b.t.Helper()
-	d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, nil, slog.New(slog.DiscardHandler), nil)
+	d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{}, slog.New(slog.DiscardHandler), nil)
 	if err := bus.Open(b.ctx, b.bus, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments); err != nil {
 		b.t.Fatal(err)
 	}

@@ -359,7 +359,7 @@ func TestACrashAnywhereIsHarmless(t *testing.T) {
 	b.send("yard.job.a.submitted.v1", b.spec())
 	m := b.messages(event.StreamJobs)[0]
 	fresh := func() *handler {
-		d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root}, slog.New(slog.DiscardHandler), newMeters(nil))
+		d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}}, slog.New(slog.DiscardHandler), newMeters(nil))
 		return d
 	}
 	first, err := fresh().handle(b.ctx, m)
@@ -409,7 +409,7 @@ func TestAStaleRecordIsReadAgain(t *testing.T) {
 	b := newBench(t)
 	handlers := [2]*handler{}
 	for i := range handlers {
-		handlers[i] = newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root},
+		handlers[i] = newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}},
 			slog.New(slog.DiscardHandler), newMeters(nil))
 	}
 	b.send("yard.job.a.submitted.v1", b.spec())

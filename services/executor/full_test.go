@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // TestAProgramThatFailsForOurFullDiskIsTriedAgain: it names the disk, whatever the program says. However often that
@@ -19,7 +20,7 @@ func TestAProgramThatFailsForOurFullDiskIsTriedAgain(t *testing.T) {
 	y := newYardIn(t, dir)
 	never := 0
 	spec := command(`[ $SWITCHYARD_ATTEMPT -gt 1 ] && exit 0
-head -c 60000000 /dev/zero > ` + dir + `/filler
+head -c 60000000 /dev/zero > filler
 echo "cannot save" >&2; exit 1`)
 	spec.MaxRestarts = &never
 	y.job("j1", spec)
@@ -32,6 +33,6 @@ echo "cannot save" >&2; exit 1`)
 	if refused.Exit.Reason.Code != train.DiskFull {
 		t.Errorf("refused: %+v", refused.Exit)
 	}
-	y.must(os.Remove(filepath.Join(dir, "filler")))
+	y.must(os.Remove(filepath.Join(local.Layout{DataDir: dir}.Work("j1"), "filler")))
 	y.attempt("j1", "succeeds once there is room", func(a train.Attempt) bool { return a.Outcome == train.OutcomeSucceeded })
 }

@@ -116,7 +116,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
-	a.CapabilityHash, a.TokenHash = hash(capability), hash(token)
+	a.CapabilityHash, a.TokenHash, a.MarkHash = hash(capability), hash(token), train.HashMark(train.Mark(a.Job, a.Number, token))
 	if err := s.swap(ctx, a); err != nil {
 		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
 	}

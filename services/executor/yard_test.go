@@ -45,7 +45,9 @@ type yard struct {
 	server *busserver.Server
 	bus    *bus.Bus
 	// dir is the executor's data folder, store the server's.
-	dir   string
+	dir string
+	// side is where jobs and tests meet: jobs do not see the data folder.
+	side  string
 	store string
 	// node is the id that an executor is started with.
 	node string
@@ -76,7 +78,7 @@ func newYard(t *testing.T, args ...string) *yard {
 func newYardIn(t *testing.T, dir string, args ...string) *yard {
 	t.Helper()
 	ctx := t.Context()
-	y := &yard{t: t, dir: dir, store: t.TempDir(), node: "n1", planner: "planner", began: time.Now()}
+	y := &yard{t: t, dir: dir, side: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner", began: time.Now()}
 	y.serve(0)
 	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")
@@ -291,7 +293,7 @@ func published(a train.Attempt) bool { return a.Published }
 
 func command(script string) train.Spec { return train.Spec{Command: []string{"sh", "-c", script}} }
 
-func (y *yard) path(name string) string { return filepath.Join(y.dir, name) }
+func (y *yard) path(name string) string { return filepath.Join(y.side, name) }
 
 func (y *yard) touch(name string) {
 	y.t.Helper()

@@ -119,9 +119,10 @@ func rememberPort(path string, address net.Addr) error {
 // longestSocketPath leaves room below the kernel's 107 bytes.
 const longestSocketPath = 100
 
-// socketPath returns a path in the agent's folder, or in a private temporary folder if that is too long for a socket.
+// socketPath returns a path in a folder of its own in the agent's folder, or in a private temporary folder if that is too
+// long for a socket.
 func socketPath(dir string) (string, error) {
-	const name = "job.sock"
+	const name = installation.SocketFolder + "/job.sock"
 	if path := filepath.Join(dir, name); len(path) <= longestSocketPath {
 		return path, nil
 	}
@@ -143,6 +144,9 @@ func socketPath(dir string) (string, error) {
 }
 
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make a folder for the job API's socket: %w", err)
+	}
 	// A socket that a killed process left behind. The folder is locked, so no process uses it now.
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil {

@@ -252,7 +252,7 @@ func TestThePortOfTheJobAPI(t *testing.T) {
 func TestSocketPath(t *testing.T) {
 	t.Setenv("TMPDIR", "/tmp")
 	short, err := socketPath("/data/nodeagent")
-	if err != nil || short != "/data/nodeagent/job.sock" {
+	if err != nil || short != "/data/nodeagent/job-api/job.sock" {
 		t.Errorf("%s, error %v", short, err)
 	}
 	tmp, err := os.MkdirTemp("/tmp", "s")
@@ -281,7 +281,7 @@ func TestSocketPath(t *testing.T) {
 		_ = l.Close()
 	}
 	// A folder that others may use is refused.
-	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := socketPath(long); err == nil {

@@ -20,7 +20,7 @@ func TestOldReportsAreDeleted(t *testing.T) {
 	if _, err := tables.jobs.Swap(within(t), "old", old, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tables.reports.Swap(within(t), "old.3", train.AttemptReport{Spoke: true}, 0); err != nil {
+	if _, err := tables.reports.Swap(within(t), "old.3", train.AttemptReport{Job: "old", Attempt: 3, Spoke: true}, 0); err != nil {
 		t.Fatal(err)
 	}
 	stop := start(t, server.URL(), t.TempDir())

@@ -74,7 +74,7 @@ func spoilt(stream string, change func(data []byte) []byte) func(s *storm) error
 
 // stream returns the folder of a stream.
 func (s *storm) stream(name string) string {
-	return filepath.Join(s.dir, "bus", "jetstream", identity.Account, "streams", name)
+	return filepath.Join(s.data, "bus", "jetstream", identity.Account, "streams", name)
 }
 
 // alarm is a line that tells an operator of damage.
@@ -171,7 +171,7 @@ func (s *storm) told(d damage, sizes map[string]int) {
 	if d.most > 0 && !s.watch(metric{name: "switchyard_bus_losses"}).shown() {
 		s.t.Errorf("%s: switchyard_bus_losses does not show it", d.name)
 	}
-	code, out := s.command("repair", "--data-dir", s.dir)
+	code, out := s.command("repair", "--data-dir", s.data)
 	s.say("switchyard repair: exit code %d\n%s", code, out)
 }
 

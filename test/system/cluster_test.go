@@ -66,8 +66,10 @@ func TestMain(m *testing.M) {
 
 // cluster is a whole Switchyard of real processes over one data folder.
 type cluster struct {
-	t      *testing.T
+	t *testing.T
+	// dir is where jobs and tests meet. data, the data folder, lies in it, and jobs do not see it.
 	dir    string
+	data   string
 	port   int
 	ledger string
 	procs  map[string]*exec.Cmd
@@ -93,7 +95,7 @@ func newCluster(t *testing.T) *cluster {
 func newClusterIn(t *testing.T, dir string, d time.Duration) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
-	c := &cluster{t: t, dir: dir, port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
+	c := &cluster{t: t, dir: dir, data: filepath.Join(dir, "data"), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
 	if err := c.keys().Make(); err != nil { // services may start before the bus
 		t.Fatal(err)
@@ -157,7 +159,7 @@ func (c *cluster) dump() {
 }
 
 // keys is the folder with the keys of all roles.
-func (c *cluster) keys() identity.Keys { return identity.KeysOf(c.dir) }
+func (c *cluster) keys() identity.Keys { return identity.KeysOf(c.data) }
 
 // raw connects as a role, with a client that knows nothing of Switchyard; without a role it shows no key.
 func (c *cluster) raw(role string, options ...nats.Option) (*nats.Conn, error) {
@@ -181,16 +183,16 @@ func (c *cluster) start(name string) {
 	c.t.Helper()
 	slots := []string{"--device-kind", "cpu", "--cpu-slots", "2"}
 	program, replica, _ := strings.Cut(name, "@")
-	path, args := filepath.Join(binaries, program), []string{"--nats", c.url(), "--keys", string(c.keys()), "--data-dir", filepath.Join(c.dir, replica)}
+	path, args := filepath.Join(binaries, program), []string{"--nats", c.url(), "--keys", string(c.keys()), "--data-dir", c.data + replica}
 	if server := c.servers[name]; server != "" {
 		c.run(name, os.Args[0], nil, []string{server})
 		return
 	}
 	switch name {
 	case "bus":
-		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}
+		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.data, "--port", strconv.Itoa(c.port)}
 	case "up":
-		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)},
+		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.data, "--port", strconv.Itoa(c.port)},
 			append(slots, c.flags...)...)
 	case "nodeagent":
 		args = append(append(args, slots...), c.flags...)

@@ -88,7 +88,7 @@ func TestALostRegisterLosesNoJob(t *testing.T) {
 // remove deletes the files of a bucket.
 func (c *cluster) remove(bucket string) {
 	c.t.Helper()
-	found, err := filepath.Glob(filepath.Join(c.dir, "bus", "jetstream", "*", "streams", "KV_"+bucket))
+	found, err := filepath.Glob(filepath.Join(c.data, "bus", "jetstream", "*", "streams", "KV_"+bucket))
 	if err != nil || len(found) != 1 {
 		c.t.Fatalf("the files of bucket %s: %v, %v", bucket, found, err)
 	}
@@ -122,12 +122,12 @@ func TestABackupRunsOnInAnotherFolder(t *testing.T) {
 	}
 	c.kill("up", syscall.SIGKILL)
 	c.killRest()
-	if code, out := c.command("restore", file, "--data-dir", c.dir); code == 0 || !strings.Contains(out, "overwrites nothing") {
+	if code, out := c.command("restore", file, "--data-dir", c.data); code == 0 || !strings.Contains(out, "overwrites nothing") {
 		t.Errorf("restore over a bus: exit %d: %s", code, out)
 	}
 
 	other := newCluster(t)
-	if code, out := other.command("restore", file, "--data-dir", other.dir); code != 0 {
+	if code, out := other.command("restore", file, "--data-dir", other.data); code != 0 {
 		t.Fatalf("restore: exit %d: %s", code, out)
 	}
 	other.start("up")
@@ -142,7 +142,7 @@ func TestABackupRunsOnInAnotherFolder(t *testing.T) {
 	other.await("the job that ran goes on", func(jobs map[train.JobID]train.Job) bool {
 		return jobs["runs"].Attempt > before["runs"].Attempt && jobs["runs"].State == train.StateRunning
 	})
-	if code, out := other.command("repair", "--check", "--nats", other.url(), "--data-dir", other.dir); code != 0 {
+	if code, out := other.command("repair", "--check", "--nats", other.url(), "--data-dir", other.data); code != 0 {
 		t.Errorf("repair --check: exit %d: %s", code, out)
 	}
 }
@@ -158,7 +158,7 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 	c.submit("long", epochs["long"], 1)
 	before := map[string]int{"long": c.trained("long", 2)}
 	c.eventually("a snapshot of the buckets", func() error {
-		found, err := filepath.Glob(filepath.Join(c.dir, "bus-snapshots", "*.tar"))
+		found, err := filepath.Glob(filepath.Join(c.data, "bus-snapshots", "*.tar"))
 		if err == nil && len(found) == 0 {
 			err = errors.New("none yet")
 		}
@@ -170,14 +170,14 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 	c.start("up")
 	said := ""
 	c.eventually("the damage is told", func() error {
-		_, said = c.command("repair", "--check", "--nats", c.url(), "--data-dir", c.dir)
+		_, said = c.command("repair", "--check", "--nats", c.url(), "--data-dir", c.data)
 		if !strings.Contains(said, "its newest messages are lost") {
 			return errors.New(said)
 		}
 		return nil
 	})
 	c.same("damaged", before)
-	if code, out := c.command("repair", "--nats", c.url(), "--data-dir", c.dir); code != 0 {
+	if code, out := c.command("repair", "--nats", c.url(), "--data-dir", c.data); code != 0 {
 		t.Errorf("repair: exit %d: %s", code, out)
 	}
 	jobs := c.await("the job goes on and ends", allEnded(1))
@@ -198,7 +198,7 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 // cut removes the end of what a stream has on the disk, and its index.
 func (c *cluster) cut(stream string, bytes int64) {
 	c.t.Helper()
-	found, err := filepath.Glob(filepath.Join(c.dir, "bus", "jetstream", "*", "streams", stream, "msgs", "*"))
+	found, err := filepath.Glob(filepath.Join(c.data, "bus", "jetstream", "*", "streams", stream, "msgs", "*"))
 	if err != nil || len(found) == 0 {
 		c.t.Fatalf("the files of %s: %v, %v", stream, found, err)
 	}

@@ -25,7 +25,7 @@ func TestEitherDoorSaysTheSame(t *testing.T) {
 	c.start("up")
 	c.connect()
 	web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return installation.DialUnix(ctx, filepath.Join(c.dir, api.SocketName))
+		return installation.DialUnix(ctx, filepath.Join(c.data, api.SocketName))
 	}}}
 	c.eventually("the service web answers", func() error {
 		answer, err := web.Get("http://switchyard" + api.Prefix)

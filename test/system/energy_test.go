@@ -73,7 +73,7 @@ func TestARunningJobGetsItsPowerLimit(t *testing.T) {
 	})
 	limit := func(want unit.Power) func(map[train.JobID]train.Job) bool {
 		return func(map[train.JobID]train.Job) bool {
-			text, err := os.ReadFile(filepath.Join(c.dir, "nodeagent", "sim-gpu-limits"))
+			text, err := os.ReadFile(filepath.Join(c.data, "nodeagent", "sim-gpu-limits"))
 			set := map[string]unit.Power{}
 			if err != nil || json.Unmarshal(text, &set) != nil {
 				return false

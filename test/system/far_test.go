@@ -23,7 +23,7 @@ func TestAFolderTravelsOverTheBusAlone(t *testing.T) {
 		}
 	}
 	c.awaitNode()
-	client, server := filepath.Join(c.dir, "client"), filepath.Join(c.dir, "server")
+	client, server := filepath.Join(c.dir, "client"), c.data+"server"
 	code := filepath.Join(client, "code")
 	for name, text := range map[string]string{
 		"main.sh": `. lib/say.sh; say "$(cat data.txt)" | tee result.txt`, "lib/say.sh": `say() { echo "the job says: $1"; }`, "data.txt": "hello",

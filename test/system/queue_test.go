@@ -50,7 +50,7 @@ func TestTheTimeLimitOutlivesTheScheduler(t *testing.T) {
 			t.Errorf("%s is %s, %s: %s, attempt %d", id, j.State, j.Reason, j.Message, j.Attempt)
 		}
 	}
-	if saved, err := filepath.Glob(filepath.Join(c.dir, "jobs", "limited", "*", "*")); err != nil || len(saved) == 0 {
+	if saved, err := filepath.Glob(filepath.Join(c.data, "jobs", "limited", "*", "*")); err != nil || len(saved) == 0 {
 		t.Errorf("no checkpoint is kept: %v, error %v", saved, err)
 	}
 	if left := c.trainers(); len(left) > 0 {

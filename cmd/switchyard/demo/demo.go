@@ -110,9 +110,9 @@ func play(ctx context.Context, a *console.Console, url, dir string, o demoOption
 
 // newScreen draws on a terminal and prints plain lines elsewhere. With --json it uses standard error.
 func newScreen(a *console.Console, o demoOptions) *screen {
-	out := a.Stdout
+	out := render.Raw(a.Stdout) // which draws by itself
 	if o.json {
-		out = a.Stderr
+		out = render.Raw(a.Stderr)
 	}
 	shown := &screen{out: out, seen: map[string]string{}}
 	if render.IsTerminal(out) {

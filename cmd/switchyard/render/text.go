@@ -297,7 +297,7 @@ func IsTerminal(w io.Writer) bool {
 // TerminalWidth returns the number of columns of a terminal, or 80 if the terminal does not know it.
 func TerminalWidth(w io.Writer) (columns int, terminal bool) {
 	const usual = 80
-	f, ok := w.(*os.File)
+	f, ok := Raw(w).(*os.File)
 	if !ok {
 		return 0, false
 	}

@@ -64,10 +64,13 @@ type Paths struct {
 
 // Path is one path after following symbolic links.
 type Path struct {
-	// Resolved is empty if the path could not be followed; Fault says why.
+	// Resolved is where the path leads. If it could not be followed to its end, Fault says why, and Resolved is where it
+	// broke off.
 	Resolved string
 	Fault    string
 	IsFolder bool
+	// Exposes is set for a folder through which a job would reach the data folder of Switchyard.
+	Exposes bool
 }
 
 // Verdict is the answer. Without reasons, Spec is ready to be admitted: identity applied, paths resolved, defaults

@@ -383,13 +383,13 @@ func TestPaths(t *testing.T) {
 		{"an image alone", func(s *train.Spec, _ *Identity, w *Inventory, p *Paths) {
 			s.Image, s.ScriptPath, s.CustomDir, p.CustomDir, p.Script, w.Nodes[0].ContainerRuntime = "torch:2", "", "", Path{}, Path{}, "docker"
 		}, nil},
-		{"missing script", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script = Path{Fault: "does not exist"} }, []string{
+		{"missing script", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script = Path{Resolved: "/home/ann/tests/test1.py", Fault: "does not exist"} }, []string{
 			`NoSuchFile script_path: "/custom/test1.py": does not exist`,
 		}},
 		{"script that is a folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script.IsFolder = true }, []string{
 			`NotAFile script_path: "/custom/test1.py" is a folder`,
 		}},
-		{"missing folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.CustomDir = Path{Fault: "does not exist"} }, []string{
+		{"missing folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.CustomDir = Path{Resolved: "/home/ann/tests", Fault: "does not exist"} }, []string{
 			`NoSuchFolder custom_dir: "/home/ann/tests": does not exist (create it first, readable for the scheduler)`,
 		}},
 		{"file for a folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.SnapshotsDir.IsFolder = false }, []string{
@@ -399,7 +399,7 @@ func TestPaths(t *testing.T) {
 			`RelativePath datasets_dir: want an absolute path, found "data"`,
 		}},
 		{"link out of the roots", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.CustomDir.Resolved = "/etc" }, []string{
-			`OutsideRoots custom_dir: "/home/ann/tests" (which is "/etc") lies outside the allowed folders (use a folder below /home or /data, or ask the operator for --allow-root)`,
+			`OutsideRoots custom_dir: "/home/ann/tests" lies outside the allowed folders (use a folder below /home or /data, or ask the operator for --allow-root)`,
 		}},
 		{"name that only begins like a root", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
 			s.CustomDir, p.CustomDir.Resolved = "/home2/x", "/home2/x"
@@ -423,7 +423,7 @@ func TestPaths(t *testing.T) {
 			`InvalidUpload upload: want the hash of an uploaded folder, 64 hexadecimal digits, found "../x" (` + "`switchyard submit --upload`" + ` uploads a folder and names its hash)`,
 		}},
 		{"work_dir that is missing", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
-			s.WorkDir, p.WorkDir = "/data/w", Path{Fault: "does not exist"}
+			s.WorkDir, p.WorkDir = "/data/w", Path{Resolved: "/data/w", Fault: "does not exist"}
 		}, []string{`NoSuchFolder work_dir: "/data/w": does not exist (create it first, readable for the scheduler)`}},
 	}, false)
 }

@@ -192,9 +192,9 @@ func (c *checker) script() {
 			"%s is below /custom, but custom_dir is not given", quote(script))
 	case c.spec.Image == "" && !path.IsAbs(script):
 		c.refuse("RelativePath", "script_path", "", "want an absolute path as the job sees it, found %s", quote(script))
-	case c.paths.Script.Fault != "":
+	case c.paths.Script.Fault != "" && c.inRoots(c.paths.Script):
 		c.refuse("NoSuchFile", "script_path", "", "%s: %s", quote(script), c.paths.Script.Fault)
-	case c.paths.Script.IsFolder:
+	case c.paths.Script.IsFolder && c.inRoots(c.paths.Script):
 		c.refuse("NotAFile", "script_path", "", "%s is a folder", quote(script))
 	}
 }
@@ -257,19 +257,23 @@ func (c *checker) folder(field, asked string, found Path) {
 	case asked == "":
 	case !path.IsAbs(asked):
 		c.refuse("RelativePath", field, "", "want an absolute path, found %s", quote(asked))
+	case !c.inRoots(found): // whatever is there, or is not
+		c.refuse("OutsideRoots", field,
+			"use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root",
+			"%s lies outside the allowed folders", quote(asked))
 	case found.Fault != "":
 		c.refuse("NoSuchFolder", field, "create it first, readable for the scheduler", "%s: %s", quote(asked), found.Fault)
 	case !found.IsFolder:
 		c.refuse("NotAFolder", field, "", "%s is no folder", quote(asked))
-	case !slices.ContainsFunc(c.paths.Roots, func(root string) bool { return under(found.Resolved, root) }):
-		where := quote(asked)
-		if found.Resolved != path.Clean(asked) {
-			where += " (which is " + quote(found.Resolved) + ")"
-		}
-		c.refuse("OutsideRoots", field,
-			"use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root",
-			"%s lies outside the allowed folders", where)
+	case found.Exposes:
+		c.refuse("DataFolder", field, "name another folder, or one below it",
+			"%s contains or lies in the data folder of Switchyard, with the secrets of other jobs", quote(asked))
 	}
+}
+
+// inRoots reports whether a path leads into an allowed folder.
+func (c *checker) inRoots(p Path) bool {
+	return slices.ContainsFunc(c.paths.Roots, func(root string) bool { return under(p.Resolved, root) })
 }
 
 func listed(words []string) string {
@@ -292,7 +296,9 @@ func (c *checker) environment() {
 		case Reserved(name):
 			c.refuse("ReservedVariable", field, "leave it out: the job gets it from the scheduler", "the scheduler sets %s", name)
 		}
-		c.text(field, c.spec.Env[name])
+		if c.text(field, c.spec.Env[name]); c.spec.Image != "" && !c.onlyPods() && strings.ContainsAny(c.spec.Env[name], "\n\r") {
+			c.refuse("InvalidText", field, "put the text into a file of the job's folders", "has several lines, which the environment of a container cannot hold")
+		}
 	}
 }
 

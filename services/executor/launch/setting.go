@@ -77,9 +77,10 @@ func NewSecret() (string, error) {
 	return hex.EncodeToString(raw), nil
 }
 
-// Marker returns a NAME=value that is unique to the attempt, even among several installations on one machine.
-func Marker(a train.Attempt) string {
-	return train.MarkVariable + "=" + a.Mark()
+// Marker returns a NAME=value that only the processes of an attempt know, and that no other attempt has, not even of
+// another installation on the machine.
+func Marker(job train.JobID, number int, token string) string {
+	return train.MarkVariable + "=" + train.Mark(job, number, token)
 }
 
 // Home returns the node whose agent serves the job API to all processes of the attempt.
@@ -193,8 +194,7 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	if p.Serves() {
 		env["CUDA_VISIBLE_DEVICES"] = ""
 	}
-	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
-	env[name] = value
+	env[train.MarkVariable] = train.Mark(s.Job, s.Attempt.Number, s.Token)
 	for name, value := range s.Attempt.Setting.Values {
 		if name == train.SettingDevices { // the plan may have given it another number
 			value = float64(s.Attempt.DeviceCount())

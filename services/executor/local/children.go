@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
 
@@ -141,7 +140,7 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 			s.answer(asked)
 		case <-s.kill:
 			killing = true
-			runCleanup(context.Background(), s.launch.Cleanup)
+			s.launch.removeContainers(context.Background())
 		case <-sweep:
 		case <-s.retrySave:
 			s.saveStart()
@@ -235,14 +234,5 @@ func (s *supervisor) killAll() {
 	}
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGKILL)
-	}
-}
-
-// runCleanup ends what runs elsewhere, that is, containers. A container that is already gone is no error.
-func runCleanup(ctx context.Context, commands [][]string) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
-	defer cancel()
-	for _, c := range commands {
-		_ = exec.CommandContext(ctx, c[0], c[1:]...).Run()
 	}
 }

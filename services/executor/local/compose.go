@@ -2,9 +2,7 @@ package local
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -34,20 +32,20 @@ func (b Bounds) killAfter() time.Duration { return time.Duration(b.KillAfterMill
 // Compose makes the launch of an attempt on the machine itself or in containers.
 func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	made := Launch{
-		Version: launchVersion, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
-		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort, Group: b.Groups.Of(s.Attempt.Mark()),
+		Version: launchVersion, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Job, s.Attempt.Number, s.Token), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
+		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort, Group: b.Groups.Of(s.Attempt.Name()),
 	}
 	made.Proxy = proxyOf(s, l)
 	if shell := s.Spec.Shell; shell != nil {
 		made.Shell = &screen.Shell{Keep: shell.Keep, LingerMillis: shellLinger.Milliseconds(), IdleMillis: time.Duration(shell.Idle).Milliseconds()}
 	}
 	if s.Spec.Image != "" {
+		made.Runtime = runtimeOf(s.Home().ContainerRuntime)
 		for rank := range s.Processes() {
-			made.Processes = append(made.Processes, container(s, rank))
-			made.Cleanup = append(made.Cleanup, []string{s.Home().ContainerRuntime, "rm", "--force", containerName(s, rank)})
+			made.Processes = append(made.Processes, b.container(s, l, rank))
 		}
 		made.Beside = made.Processes[0]
-		made.Beside.Args = []string{s.Home().ContainerRuntime, "exec", "--interactive", "--tty", "--env", "TERM", containerName(s, 0)}
+		made.Beside.Args = []string{string(made.Runtime), "exec", "--interactive", "--tty", "--env", "TERM", made.container(0)}
 		return made
 	}
 	if s.Mounted {
@@ -184,69 +182,6 @@ func workDir(s launch.Setting) string {
 	}
 }
 
-// containerName is the same for every executor of this data folder; the tokens of another data folder differ.
-func containerName(s launch.Setting, rank int) string {
-	name := fmt.Sprintf("switchyard-%s-%d", s.Job, s.Attempt.Number)
-	if len(s.Processes()) > 1 {
-		name += fmt.Sprintf("-rank%d", rank)
-	}
-	return name
-}
-
-// container returns the command that runs a rank in an image. Secrets are in the environment of the command and never
-// in its arguments, which every user of the machine can read.
-func container(s launch.Setting, rank int) Process {
-	is := s.Processes()[rank]
-	args := []string{s.Home().ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
-	if s.Spec.Shell != nil && rank == 0 {
-		args = append(args, "--interactive", "--tty")
-	}
-	for _, m := range mounts(s) {
-		args = append(args, "--volume", m.Source+":"+m.Target)
-	}
-	if s.Home().JobAPISocket != "" {
-		args = append(args, "--volume", s.Home().JobAPISocket+":"+s.Home().JobAPISocket)
-	}
-	if s.Unreported != "" {
-		args = append(args, "--volume", s.Unreported+":"+s.Unreported)
-	}
-	inside := map[string]string{"PYTHONUNBUFFERED": "1"}
-	maps.Copy(inside, s.Spec.Env)
-	maps.Copy(inside, s.Scheduler(rank))
-	if !is.Serves() {
-		inside["CUDA_VISIBLE_DEVICES"] = launch.Inside(s.Places[0].GPUs())
-	}
-	// The container client needs a PATH, a HOME and the like of its own.
-	client := map[string]string{}
-	for _, pair := range s.Base {
-		if name, value, found := strings.Cut(pair, "="); found && !strings.HasPrefix(name, "SWITCHYARD_") {
-			client[name] = value
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(inside)) {
-		if _, own := client[name]; own && s.Spec.Env[name] != "" {
-			args = append(args, "--env", name+"="+inside[name])
-			continue
-		}
-		args, client[name] = append(args, "--env", name), inside[name]
-	}
-	args = append(args, containerDevices(s, rank)...)
-	args = append(args, containerLimits(s, is)...)
-	if s.Spec.WorkDir != "" {
-		args = append(args, "--workdir", s.Spec.WorkDir)
-	}
-	args = append(args, s.Spec.Image)
-	switch {
-	case s.Spec.ScriptPath != "":
-		args = append(args, "python", s.Spec.ScriptPath)
-	default:
-		args = append(args, s.Spec.Command...)
-	}
-	p := Process{Args: args, Env: pairs(client), Dir: s.Work}
-	p.describe(s, rank)
-	return p
-}
-
 // containerLimits bounds the processors and the memory of a container. CPU slots bound the processors already.
 func containerLimits(s launch.Setting, p launch.Process) []string {
 	var args []string
@@ -284,7 +219,7 @@ func containerDevices(s launch.Setting, rank int) []string {
 	for _, d := range gpus {
 		indices = append(indices, d.ID.Index())
 	}
-	if s.Home().ContainerRuntime == "podman" {
+	if runtimeOf(s.Home().ContainerRuntime) == podman {
 		for _, i := range indices {
 			args = append(args, "--device", "nvidia.com/gpu="+i)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // launchVersion is the version of launches that this program writes. It reads all versions up to this one.
-const launchVersion = 1
+const launchVersion = 2
 
 // Launch is the whole description of an attempt: what runs as whom, where, on what and for how long. It is one file in
 // the attempt's folder, and the supervisor reads no other.
@@ -50,9 +50,14 @@ type Launch struct {
 	HorovodPort int `json:"horovod_port,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.
 	KillAfterMillis int64 `json:"kill_after_ms"`
-	// Cleanup are commands that end what is not a child of the supervisor, that is, containers. They run when the
+	// Runtime runs the processes in containers, which are no children of the supervisor; they are removed by name if the
 	// attempt is ended by force.
-	Cleanup [][]string `json:"cleanup,omitempty"`
+	Runtime Runtime `json:"runtime,omitempty"`
+	// OldCleanup is what launches of version 1 have instead of Runtime.
+	OldCleanup [][]string `json:"cleanup,omitempty"`
+	// Hidden is the data folder, of which the processes see only the files and folders in Kept; empty without Sandbox.
+	Hidden string   `json:"hidden,omitempty"`
+	Kept   []string `json:"kept,omitempty"`
 }
 
 // Process is one process to start.
@@ -126,5 +131,14 @@ func readLaunch(dir string) (Launch, error) {
 	case l.Version > launchVersion:
 		return Launch{}, fmt.Errorf("%w (launches of version %d, not %d)", errNewer, launchVersion, l.Version)
 	}
-	return l, nil
+	return l.upgraded(), nil
+}
+
+// upgraded returns a launch of any version as one of this version, which names no program but the known runtimes.
+func (l Launch) upgraded() Launch {
+	l.Runtime = runtimeOf(string(l.Runtime))
+	if len(l.OldCleanup) > 0 && len(l.OldCleanup[0]) > 0 {
+		l.Runtime = runtimeOf(l.OldCleanup[0][0])
+	}
+	return l
 }

@@ -3,7 +3,6 @@ package local
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -53,14 +52,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // user's, then the scheduler's.
 func environment(s launch.Setting, rank int) []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "PATH": defaultPath}
-	passed := slices.Concat(inherited(), s.Passed)
-	for _, pair := range s.Base {
-		name, value, found := strings.Cut(pair, "=")
-		matches := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-		if found && slices.ContainsFunc(passed, matches) {
-			env[name] = value
-		}
-	}
+	maps.Copy(env, chosen(s.Base, slices.Concat(inherited(), s.Passed)))
 	maps.Copy(env, s.Spec.Env)
 	if s.PythonPath != "" {
 		env["PYTHONPATH"] = strings.TrimPrefix(env["PYTHONPATH"]+":"+s.PythonPath, ":")

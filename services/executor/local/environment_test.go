@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func slots() launch.Setting {
 		},
 		Attempt: train.Attempt{Job: "job-a", Number: 3, Node: "node-1", Devices: []train.DeviceID{"cpu:1", "cpu:0"}, StartedEpochs: 4, TokenHash: "0123456789abcdef0123"},
 		Places: []launch.Place{{
-			Node:    train.Node{ID: "node-1", JobAPI: "127.0.0.1:8099", JobAPISocket: "/run/job.sock", ContainerRuntime: "docker"},
+			Node:    train.Node{ID: "node-1", JobAPI: "127.0.0.1:8099", JobAPISocket: "/run/job-api/job.sock", ContainerRuntime: "docker"},
 			Devices: []train.Device{{ID: "cpu:1", Kind: train.KindCPU, Core: 5}, {ID: "cpu:0", Kind: train.KindCPU, Core: 3}},
 		}},
 		Capability: "capability", Token: "token", Restarted: true, HeartbeatSteps: 10, Ports: []int{4001, 4002},
@@ -51,7 +52,7 @@ func TestEnvironmentTable(t *testing.T) {
 		"JOB_UUID": "capability", "EPOCHS_TO_BE_DONE": "12", "BATCH_SIZE": "32", "TRAINING_SET_SIZE": "6400", "HEARTBEAT_FREQ": "10",
 		"NODELIST": "node-1", "NUM_GPUS": "2", "NUM_NODES": "1", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4001",
 		"SWITCHYARD_JOB": "job-a", "SWITCHYARD_JOB_API": "http://127.0.0.1:8099/attempt/token", "SWITCHYARD_JOB_MANAGER": "127.0.0.1:8099",
-		"SWITCHYARD_JOB_SOCKET": "/run/job.sock", "PYTHONUNBUFFERED": "1", "MINE": "yes", "PATH": "/my/bin", "HOME": "/home/me",
+		"SWITCHYARD_JOB_SOCKET": "/run/job-api/job.sock", "PYTHONUNBUFFERED": "1", "MINE": "yes", "PATH": "/my/bin", "HOME": "/home/me",
 		"PYTHONPATH": "/lib/a:/lib/b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 		"LC_ALL": "C", "NCCL_DEBUG": "INFO",
 	}
@@ -65,7 +66,7 @@ func TestEnvironmentTable(t *testing.T) {
 			"JOB_RESTARTED": "TRUE", "EPOCHS_DONE": "4", "WORLD_SIZE": "1", "RESERVED_MEM": "0", "PL_TORCH_DISTRIBUTED_BACKEND": "gloo",
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001"]},"task":{"type":"worker","index":0}}`,
 			"SWITCHYARD_ATTEMPT": "3", "SWITCHYARD_DEVICES": "cpu:1,cpu:0", "SWITCHYARD_DEVICE_RANK": "0", "SWITCHYARD_DEVICE_COUNT": "2", "CUDA_VISIBLE_DEVICES": "",
-			"SWITCHYARD_JOB_ATTEMPT": "job-a/3/0123456789abcdef", "SWITCHYARD_CUSTOM_DIR": "/home/me/code",
+			"SWITCHYARD_JOB_ATTEMPT": train.Mark("job-a", 3, "token"), "SWITCHYARD_CUSTOM_DIR": "/home/me/code",
 			"SWITCHYARD_SNAPSHOTS_DIR": "/home/me/saved", "SWITCHYARD_DATASETS_DIR": "/home/me/datasets",
 			"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "4001",
 			"OMPI_MCA_orte_default_hostfile": "/attempt/hosts", "PRTE_MCA_prte_default_hostfile": "/attempt/hosts", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -75,7 +76,7 @@ func TestEnvironmentTable(t *testing.T) {
 			"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "WORLD_SIZE": "2", "RESERVED_MEM": "10240", "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001","127.0.0.1:4002"]},"task":{"type":"worker","index":1}}`,
 			"SWITCHYARD_ATTEMPT": "1", "SWITCHYARD_DEVICES": "gpu:2,gpu:0", "SWITCHYARD_DEVICE_RANK": "1", "SWITCHYARD_DEVICE_COUNT": "2", "CUDA_VISIBLE_DEVICES": "2,0",
-			"SWITCHYARD_JOB_ATTEMPT": "job-a/1/0123456789abcdef", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+			"SWITCHYARD_JOB_ATTEMPT": train.Mark("job-a", 1, "token"), "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
 			"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1",
 			"HOROVOD_HOSTNAME": "localhost", "HOROVOD_GLOO_IFACE": "lo", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
 			"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "4003",
@@ -206,8 +207,8 @@ func TestComposeContainers(t *testing.T) {
 	got := strings.Join(l.Processes[0].Args, " ")
 	for _, want := range []string{
 		"docker run --rm --name switchyard-job-a-3 --network host --init", "--volume /home/me/code:/custom", "--volume /home/me/saved:/snapshots",
-		"--volume /home/me/datasets:/data", "--volume /run/job.sock:/run/job.sock", "--cpuset-cpus 3,5", "--env JOB_UUID", "--env MINE",
-		"--env PATH=/my/bin", "registry/image:1 train --data /data/x",
+		"--volume /home/me/datasets:/data", "--volume /run/job-api:/run/job-api", "--cpuset-cpus 3,5",
+		"--cap-drop=ALL --security-opt no-new-privileges --pids-limit 32768 --env-file /var/lib/switchyard/jobs/job-a/attempts/3/environment-0", "registry/image:1 train --data /data/x",
 	} {
 		if !strings.Contains(got+" ", want+" ") {
 			t.Errorf("command %q lacks %q", got, want)
@@ -219,11 +220,11 @@ func TestComposeContainers(t *testing.T) {
 		}
 	}
 	env := l.Processes[0].Env
-	if variable(env, "JOB_UUID") != "capability" || variable(env, "PATH") != "/usr/bin" || variable(env, "SWITCHYARD_NATS") != "" || l.Sandbox != SandboxNone {
+	if variable(env, "JOB_UUID") != "" || variable(env, "MINE") != "" || variable(env, "PATH") != "/usr/bin" || variable(env, "SWITCHYARD_NATS") != "" || l.Sandbox != SandboxNone {
 		t.Errorf("client environment %q", env)
 	}
-	if diff := cmp.Diff([][]string{{"docker", "rm", "--force", "switchyard-job-a-3"}}, l.Cleanup); diff != "" {
-		t.Error(diff)
+	if l.Runtime != docker || l.container(0) != "switchyard-job-a-3" {
+		t.Errorf("runtime %q, container %q", l.Runtime, l.container(0))
 	}
 	if got, want := strings.Join(l.Beside.Args, " "), "docker exec --interactive --tty --env TERM switchyard-job-a-3"; got != want {
 		t.Errorf("beside it runs %q, want %q", got, want)
@@ -239,7 +240,7 @@ func TestComposeContainersOnGPUs(t *testing.T) {
 	g := gpus()
 	g.Spec.Image, g.Spec.ScriptPath, g.Spec.Command = "image", "/custom/x.py", nil
 	l := Compose(g, layout, Bounds{}, "")
-	if len(l.Processes) != 2 || len(l.Cleanup) != 2 {
+	if len(l.Processes) != 2 || l.Runtime != docker {
 		t.Fatalf("launch %+v", l)
 	}
 	got := strings.Join(l.Processes[1].Args, " ")
@@ -248,7 +249,7 @@ func TestComposeContainersOnGPUs(t *testing.T) {
 			t.Errorf("command %q lacks %q", got, want)
 		}
 	}
-	if got := variable(l.Processes[1].Env, "CUDA_VISIBLE_DEVICES"); got != "0,1" {
+	if got := (Bounds{}).inContainer(g, 1)["CUDA_VISIBLE_DEVICES"]; got != "0,1" {
 		t.Errorf("CUDA_VISIBLE_DEVICES %q: in a container GPUs are counted anew", got)
 	}
 	shared := g
@@ -273,12 +274,13 @@ if [ "$1" = rm ]; then
 	rm -f "$STATE/$3"
 	exit 0
 fi
-shift; vars=""
+shift
 while [ "${1#-}" != "$1" ]; do
 	case "$1" in
 	--rm|--init) shift;;
 	--name) name=$2; shift 2;;
-	--env) vars="$vars $2"; shift 2;;
+	--env-file) . "$2"; export JOB_UUID; shift 2;;
+	--cap-drop=*) shift;;
 	*) shift 2;;
 	esac
 done
@@ -300,18 +302,21 @@ func TestContainersByAFakeEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(fakeDocker), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(strings.ReplaceAll(fakeDocker, "$STATE", state)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// The supervisor itself runs the command that removes a container.
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv("STATE", state)
 	compose := func(job train.JobID, command ...string) Launch {
 		s := slots()
 		s.Job, s.Attempt.Job, s.Attempt.Number, s.Work = job, job, 1, b.DataDir
 		s.Spec.Image, s.Spec.Command, s.Spec.Env = "image", command, nil
 		s.Base = os.Environ()
-		return Compose(s, b.Layout, Bounds{LogBytes: 1 << 20, KillAfterMillis: 200}, "[header]")
+		bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 200}
+		if err := errors.Join(makeFolder(b.Attempt(job, 1)), bounds.writeEnvironments(b.Layout, s)); err != nil {
+			t.Fatal(err)
+		}
+		return Compose(s, b.Layout, bounds, "[header]")
 	}
 	b.start(compose("ok", "sh", "-c", "echo uuid $JOB_UUID; exit 3"))
 	if got := b.phase("ok", launch.Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {
@@ -349,7 +354,7 @@ func TestSimulatedGPUs(t *testing.T) {
 		}
 	}
 	s.Spec.Image, s.Places[0].Node.ContainerRuntime = "image", "docker"
-	if got := strings.Join(container(s, 0).Args, " "); strings.Contains(got, "--gpus") || strings.Contains(got, "--cpuset-cpus") {
+	if got := strings.Join((Bounds{}).container(s, Layout{}, 0).Args, " "); strings.Contains(got, "--gpus") || strings.Contains(got, "--cpuset-cpus") {
 		t.Errorf("%s: want all processors and no GPU", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -43,6 +44,10 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 		if err := checkFolder(folder); folder != "" && err != nil {
 			return fmt.Errorf("%s %w", name, err)
 		}
+		around := name == "work_dir" && !b.Holds(folder) // nothing is mounted there
+		if folder != "" && !around && b.Exposed(folder, s.Job) {
+			return fmt.Errorf("%s %s %w", name, folder, errExposed)
+		}
 	}
 	// Scripts save below /snapshots/JOB_UUID without making it.
 	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
@@ -53,6 +58,20 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 		work = s.Custom // it starts in its copy, and writes there
 	}
 	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), work)
+}
+
+// visible returns the data folder and what a job sees of it: its own folders and files, and those that all jobs use.
+func (b *Backend) visible(s launch.Setting) (hidden string, kept []string) {
+	real, err := filepath.EvalSymlinks(b.DataDir)
+	if err != nil {
+		return "", nil
+	}
+	for _, path := range []string{s.Work, s.Snapshots, s.Custom, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)} {
+		if path, err := filepath.EvalSymlinks(path); err == nil && path != "" && installation.Below(path, real) {
+			kept = append(kept, path)
+		}
+	}
+	return real, kept
 }
 
 // workDirHere returns the working folder that a job asks for if it is a folder of this machine, and not in an image
@@ -92,6 +111,7 @@ func checkFolder(folder string) error {
 }
 
 var (
+	errExposed  = errors.New("contains or lies in the data folder of Switchyard, with the secrets of other jobs: name another folder")
 	errNoFolder = errors.New("is not a folder that can be read here")
 	errMoved    = errors.New("was replaced by a symbolic link after the job was admitted")
 )

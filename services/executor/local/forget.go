@@ -21,7 +21,7 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	delete(b.followed, dir)
 	delete(b.troubles, dir)
 	b.mu.Unlock()
-	_ = b.bounds.Groups.Of(a.Mark()).Remove() // its supervisor did, unless it was killed
+	_ = b.bounds.Groups.Of(a.Name()).Remove() // its supervisor did, unless it was killed
 	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
 	// claim.
 	away := filepath.Join(filepath.Dir(dir), forgottenPrefix+filepath.Base(dir))

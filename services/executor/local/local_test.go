@@ -89,7 +89,7 @@ func (b *bench) phase(job train.JobID, want launch.Phase) launch.Status {
 
 func (b *bench) launch(job train.JobID, commands ...[]string) Launch {
 	l := Launch{
-		Job: job, Attempt: 1, Marker: launch.Marker(train.Attempt{Job: job, Number: 1, TokenHash: b.DataDir}), Output: b.Output(job), LimitBytes: 1 << 20,
+		Job: job, Attempt: 1, Marker: launch.Marker(job, 1, b.DataDir), Output: b.Output(job), LimitBytes: 1 << 20,
 		Header: "[header]", KillAfterMillis: 300,
 	}
 	for _, c := range commands {

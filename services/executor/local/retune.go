@@ -33,7 +33,7 @@ func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wa
 		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
 	}
 	for name, value := range wanted.Values {
-		if name != train.SettingCores || len(l.Cleanup) > 0 {
+		if name != train.SettingCores || l.upgraded().Runtime != noRuntime {
 			applied.TakeByRestart(name, value, a.Setting.Values[name])
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -70,7 +71,7 @@ func Probe(ctx context.Context, program Supervisor, scratch string) (Sandbox, er
 func (s Sandbox) try(ctx context.Context, program Supervisor, scratch string) error {
 	return program.tries(ctx, scratch, func(dir string) Launch {
 		return Launch{
-			Sandbox: s, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
+			Sandbox: s, Hidden: dir, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
 			Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom"}},
 		}
 	})
@@ -151,22 +152,28 @@ func try(dir string) error {
 
 var errTried = errors.New("the program that was tried has failed")
 
-// enter gives the calling thread its own file system: everything at the root of the machine, with the mounts beside
-// it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing else is affected.
-// base is any folder; it is hidden for a moment.
-func enter(base string, mounts []Mount) error {
+// enter gives the calling thread its own file system: everything at the root of the machine but what is hidden, with the
+// mounts beside it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing else
+// is affected. base is any folder; it is covered for a moment.
+func enter(base string, l Launch) error {
 	// What is mounted from here on stays in here; what the machine mounts later is still seen.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("detach the mounts: %w", err)
 	}
-	pinned := make([]Mount, len(mounts))
-	for i, m := range mounts {
+	pinned := make([]Mount, len(l.Mounts))
+	for i, m := range l.Mounts {
 		source, err := pin(m.Source)
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m.Target, plain(err))
 		}
 		defer func() { _ = source.Close() }()
 		pinned[i] = Mount{Source: filepath.Join("/proc/self/fd", strconv.Itoa(int(source.Fd()))), Target: m.Target}
+	}
+	if l.Hidden != "" {
+		var err error
+		if base, err = hide(l.Hidden, l.Kept); err != nil {
+			return fmt.Errorf("hide %s: %w", l.Hidden, err)
+		}
 	}
 	if err := stepAside(base); err != nil {
 		return err
@@ -175,6 +182,37 @@ func enter(base string, mounts []Mount) error {
 		return err
 	}
 	return leaveOldRoot()
+}
+
+// hide covers a folder by an empty one that shows only the given files and folders of it. It returns a folder for
+// stepAside.
+func hide(dir string, kept []string) (base string, err error) {
+	slices.Sort(kept) // what contains others comes first
+	pins := make([]*os.File, len(kept))
+	for i, path := range kept {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return "", &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		pins[i] = os.NewFile(uintptr(fd), path)
+		defer func() { _ = pins[i].Close() }()
+	}
+	if err := unix.Mount("switchyard", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m"); err != nil {
+		return "", err
+	}
+	base = filepath.Join(dir, ".root")
+	if err := os.Mkdir(base, 0o755); err != nil {
+		return "", err
+	}
+	for i, path := range kept {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return "", err
+		}
+		if err := bindTo(filepath.Join("/proc/self/fd", strconv.Itoa(int(pins[i].Fd()))), path); err != nil {
+			return "", err
+		}
+	}
+	return base, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 }
 
 // pin opens a folder, so that what is put in its place later is not mounted. The path must be free of symbolic links:
@@ -267,7 +305,7 @@ func bindTo(from, to string) error {
 		return plain(err)
 	}
 	if info.IsDir() {
-		err = os.Mkdir(to, 0o755)
+		err = os.MkdirAll(to, 0o755)
 	} else {
 		err = os.WriteFile(to, nil, 0o600)
 	}

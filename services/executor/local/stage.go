@@ -67,7 +67,8 @@ type stage struct {
 	thread int
 }
 
-// newStage makes the file system of the programs. base is any folder; the programs do not see it hidden.
+// newStage makes the file system of the programs, which can gain no rights by executing a setuid program. base is any
+// folder; the programs do not see it covered.
 func newStage(l Launch, base string) (*stage, error) {
 	nothing, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -89,18 +90,26 @@ func newStage(l Launch, base string) (*stage, error) {
 		if err := l.Group.Enter(); err != nil {
 			return err
 		}
-		if l.Sandbox == SandboxNone {
-			// A container's engine may forbid it. Then the whole supervisor changes its folder; all of its paths are absolute.
-			if err := unix.Unshare(unix.CLONE_FS); err != nil && !errors.Is(err, unix.EPERM) {
-				return fmt.Errorf("unshare the working folder: %w", err)
-			}
-			return nil
+		if err := s.own(base); err != nil || l.Runtime != noRuntime { // podman without root uses setuid programs
+			return err
 		}
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			return fmt.Errorf("make a mount namespace: %w", err)
-		}
-		return enter(base, l.Mounts)
+		return os.NewSyscallError("give up new privileges", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	})
+}
+
+// own gives the thread a working folder, or a whole file system, of its own.
+func (s *stage) own(base string) error {
+	if s.launch.Sandbox == SandboxNone {
+		// A container's engine may forbid it. Then the whole supervisor changes its folder; all of its paths are absolute.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("unshare the working folder: %w", err)
+		}
+		return nil
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	return enter(base, s.launch)
 }
 
 // do runs a task on the thread.

@@ -32,13 +32,16 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 
 func (b *Backend) start(s launch.Setting) error {
 	dir := b.Attempt(s.Job, s.Attempt.Number)
-	if s.Spec.Image != "" && s.Home().ContainerRuntime == "" {
+	if s.Spec.Image != "" && runtimeOf(s.Home().ContainerRuntime) == noRuntime {
 		return refuse(dir, train.Exit{
 			Code: launch.CannotStart, Message: "this node has no container runtime (docker or podman) to run the image in",
 		})
 	}
 	if reason := diskTrouble(b.DataDir); reason.Code != "" {
 		return refuse(dir, train.Exit{Lost: true, Unstarted: true, Reason: reason})
+	}
+	if pipes := s.Home().MPSDir; pipes != "" && !exists(filepath.Join(pipes, "control")) {
+		return refuse(dir, unstarted(fmt.Errorf("%s %w", pipes, errNoMPS)))
 	}
 	s.Mounted = b.Mounts(s.Spec)
 	if err := b.resolveFolders(&s); err != nil {
@@ -63,8 +66,22 @@ func (b *Backend) start(s launch.Setting) error {
 			return err
 		}
 	}
-	return b.Spawn(Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
+	if s.Spec.Image != "" {
+		if err := b.bounds.writeEnvironments(b.Layout, s); errors.Is(err, errLines) {
+			return refuse(dir, unstarted(err))
+		} else if err != nil {
+			return err
+		}
+	}
+	made := Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339)))
+	if made.Sandbox != SandboxNone {
+		made.Hidden, made.Kept = b.visible(s)
+	}
+	return b.Spawn(made)
 }
+
+// errNoMPS guards a folder of the machine that a node's record names, and that containers see.
+var errNoMPS = errors.New("is not where NVIDIA's Multi-Process Service has its pipes: it has none of the name control")
 
 func writeHosts(s launch.Setting) error {
 	if err := makeFolder(filepath.Dir(s.HostFile)); err != nil {
@@ -177,7 +194,7 @@ func (b *Backend) Spawn(l Launch) error {
 	defer func() { _ = tell.Close() }()
 	cmd := b.bounds.Supervisor.command(dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tell, stderr, stderr
-	if len(l.Cleanup) == 0 { // only the client of a container runtime needs the executor's environment
+	if l.Runtime == noRuntime { // only the client of a container runtime needs the executor's environment
 		cmd.Env = []string{}
 	}
 	// In a session of its own, neither the terminal nor the end of the executor reaches it.

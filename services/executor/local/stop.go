@@ -3,7 +3,10 @@ package local
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,29 +53,27 @@ func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error 
 }
 
 // Sweep kills what is left of an attempt whose supervisor is gone and returns how many processes it found. It is
-// called until there are none.
+// called until there are none. What it kills follows from the files of the supervisor and from the attempt's token: a
+// process number in a record kills nothing.
 func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err error) {
 	dir := b.Attempt(a.Job, a.Number)
-	sup, found, err := readWhole[supervisorFile](filepath.Join(dir, supervisorName))
+	sup, _, err := readWhole[supervisorFile](filepath.Join(dir, supervisorName))
 	if err != nil {
 		return 0, err
 	}
-	if !found {
-		sup = supervisorFile{PID: a.PID, PIDStart: a.PIDStart, BootID: a.BootID}
-	}
-	l, found, err := readWhole[Launch](filepath.Join(dir, launchName))
+	l, _, err := readWhole[Launch](filepath.Join(dir, launchName))
 	if err != nil {
 		return 0, err
 	}
-	if !found {
-		l.Marker = launch.Marker(a)
+	if l = l.upgraded(); l.Job != a.Job || l.Attempt != a.Number {
+		l = Launch{}
 	}
 	if sup.BootID != bootID() {
 		sup.PID = 0 // the machine was booted since, so its process numbers mean nothing
 	}
-	group := cmp.Or(l.Group, b.bounds.Groups.Of(a.Mark()))
+	group := cmp.Or(l.Group, b.bounds.Groups.Of(a.Name()))
 	left = group.Kill()
-	pids, err := leftovers(sup, l.Marker)
+	pids, err := leftovers(sup, b.marker(a, l))
 	if err != nil {
 		return 0, err
 	}
@@ -80,8 +81,21 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 	if left += len(pids); left == 0 {
-		runCleanup(ctx, l.Cleanup)
+		l.removeContainers(ctx)
 		_ = group.Remove() // an empty one does no harm
 	}
 	return left, nil
+}
+
+// marker returns the marker of an attempt's processes, or "" if nothing here says what it is. Launches of version 1 have
+// another one than follows from the token.
+func (b *Backend) marker(a train.Attempt, l Launch) string {
+	if strings.HasPrefix(l.Marker, fmt.Sprintf("%s=%s/%d/", train.MarkVariable, a.Job, a.Number)) {
+		return l.Marker
+	}
+	token, err := os.ReadFile(filepath.Join(b.Attempt(a.Job, a.Number), tokenName))
+	if err != nil || len(token) == 0 {
+		return ""
+	}
+	return launch.Marker(a.Job, a.Number, string(token))
 }

@@ -99,7 +99,7 @@ func supervise(dir string) error {
 	defer s.horovod.Close()
 	s.wait(signals)
 	if s.failed || s.forced {
-		runCleanup(context.Background(), s.launch.Cleanup)
+		s.launch.removeContainers(context.Background())
 	}
 	return s.finish(s.first)
 }

@@ -44,10 +44,11 @@ func (w *cpuTimes) used(all map[int]proc.Stat, attempts []train.Attempt, marks m
 	used, total, owner := map[runKey]proc.Ticks{}, map[runKey]proc.Ticks{}, map[int]owned{}
 	byGroup, forest, byMark := map[runKey]bool{}, proc.NewForest(all), map[string][]int{}
 	for pid, mark := range marks {
+		mark = train.HashMark(mark)
 		byMark[mark] = append(byMark[mark], pid)
 	}
 	for _, a := range attempts {
-		tree, marked := w.tree(forest, a, byMark[a.Mark()])
+		tree, marked := w.tree(forest, a, byMark[a.Marks()])
 		if tree == nil {
 			continue
 		}

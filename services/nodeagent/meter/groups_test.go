@@ -61,7 +61,7 @@ func TestAContainersTimeIsThatOfItsGroup(t *testing.T) {
 		{93, []int{30}, stats(process(30, 1, 15)), 0},
 	} {
 		c.holds(step.group, step.pids...)
-		if got := w.used(step.all, []train.Attempt{pod}, map[int]string{30: pod.Mark()})[runOf(pod)]; got != step.want {
+		if got := w.used(step.all, []train.Attempt{pod}, map[int]string{30: pod.Name()})[runOf(pod)]; got != step.want {
 			t.Errorf("reading %d: %d ticks, want %d", i, got, step.want)
 		}
 	}

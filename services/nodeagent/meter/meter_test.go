@@ -84,7 +84,7 @@ func TestWorkInAContainerIsFoundByItsMark(t *testing.T) {
 	a := attempt("a", 1, 10, 50)
 	supervisor, engine := proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 1}, proc.Stat{PID: 20, Parent: 1, Own: 900}
 	all := stats(supervisor, engine, proc.Stat{PID: 21, Parent: 20, Start: 60, Own: 30}, proc.Stat{PID: 22, Parent: 21, Start: 61, Own: 4}, proc.Stat{PID: 30, Parent: 1, Own: 77})
-	got := w.used(all, []train.Attempt{a}, map[int]string{21: a.Mark(), 22: a.Mark(), 30: "b/1/0123"})
+	got := w.used(all, []train.Attempt{a}, map[int]string{21: a.Name(), 22: a.Name(), 30: "b/1/0123"})
 	if want := (map[runKey]proc.Ticks{runOf(a): 35}); !cmp.Equal(got, want, cmp.AllowUnexported(runKey{})) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -97,7 +97,7 @@ func TestWorkInPodsIsFoundByItsMarkAlone(t *testing.T) {
 	w := cpuTimes{since: 100, bootID: "boot", total: map[runKey]proc.Ticks{}}
 	a, starting := attempt("a", 1, 0, 0), attempt("b", 1, 0, 0)
 	starting.Phase = train.PhaseClaimed
-	marks := map[int]string{21: a.Mark(), 31: a.Mark(), 41: starting.Mark()}
+	marks := map[int]string{21: a.Name(), 31: a.Name(), 41: starting.Name()}
 	shim, other := proc.Stat{PID: 20, Parent: 1, Own: 900}, proc.Stat{PID: 41, Parent: 20, Start: 300, Own: 9}
 	for i, c := range []struct {
 		all  map[int]proc.Stat
@@ -120,7 +120,7 @@ func TestWorkInPodsIsFoundByItsMarkAlone(t *testing.T) {
 func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 	a := attempt("a", 1, 10, 50)
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")
-	cmd.Env = []string{train.MarkVariable + "=" + a.Mark()}
+	cmd.Env = []string{train.MarkVariable + "=" + a.Name()}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +132,8 @@ func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 	}
 	var r markReader
 	for range 2 { // the second time from memory
-		if got := r.read(root, all)[cmd.Process.Pid]; got != a.Mark() {
-			t.Fatalf("mark %q, want %q", got, a.Mark())
+		if got := r.read(root, all)[cmd.Process.Pid]; got != a.Name() {
+			t.Fatalf("mark %q, want %q", got, a.Name())
 		}
 	}
 }
@@ -154,7 +154,7 @@ func awaitEnvironment(t *testing.T, pid int) {
 // What makes a container becomes the job's program late; until then it is looked at in vain.
 func TestAProcessThatBecomesTheJobsProgramIsLookedAtAgain(t *testing.T) {
 	a := attempt("a", 1, 10, 50)
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; exec env "+train.MarkVariable+"="+a.Mark()+" sleep 60")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; exec env "+train.MarkVariable+"="+a.Name()+" sleep 60")
 	begin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestAProcessThatBecomesTheJobsProgramIsLookedAtAgain(t *testing.T) {
 	if _, err := begin.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
-	for name, mark := look(); mark != a.Mark(); name, mark = look() {
+	for name, mark := look(); mark != a.Name(); name, mark = look() {
 		if name == "sleep" && mark == "" {
 			awaitEnvironment(t, cmd.Process.Pid)
 			if _, mark = look(); mark == "" {
@@ -412,5 +412,19 @@ func TestCountersAreReadWhileAttemptsRun(t *testing.T) {
 	}
 	if reads := m.config.Events.(*counted).n; reads != 2*3 {
 		t.Errorf("%g reads, want 6", reads)
+	}
+}
+
+// Who knows the record of an attempt cannot have work billed to it.
+func TestWorkIsBilledByASecretMark(t *testing.T) {
+	mark := train.Mark("a", 1, "token")
+	a := train.Attempt{Job: "a", Number: 1, Phase: train.PhaseRunning, TokenHash: "0123456789abcdef0123", MarkHash: train.HashMark(mark)}
+	for guess, want := range map[string]bool{mark: true, a.Name(): false, a.MarkHash: false, train.Mark("a", 1, a.TokenHash): false, "": false} {
+		w := &cpuTimes{}
+		all := stats(proc.Stat{PID: 30, Parent: 1, Own: 7})
+		got := w.used(all, []train.Attempt{a}, map[int]string{30: guess})
+		if _, billed := got[runOf(a)]; billed != want {
+			t.Errorf("the mark %q: billed %v", guess, billed)
+		}
 	}
 }

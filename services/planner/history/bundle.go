@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 )
 
@@ -31,8 +32,45 @@ const (
 	decisionsDir = "decisions"
 )
 
-// maxFileBytes bounds the bytes read from one file of a bundle, which may come from an untrusted person.
-const maxFileBytes = 1 << 30
+// A bundle may come from anybody. It unpacks to at most spareBytes and mostRatio times the bytes that were read of it:
+// real ones, which are JSON, to about 20 times. mostNodes bounds what takes much more memory than text.
+const (
+	spareBytes = 64 << 20
+	mostRatio  = 100
+	mostNodes  = 100_000
+)
+
+var (
+	errBomb  = fmt.Errorf("it unpacks to more than %d times its size, so it was not written by `switchyard bundle`", mostRatio)
+	errEmpty = errors.New("an entry has no name")
+	errMany  = fmt.Errorf("it has more than %d nodes or models", mostNodes)
+)
+
+// bounded counts what is read of a bundle and what that unpacks to.
+type bounded struct {
+	packed   io.Reader
+	unpacked io.Reader
+	read     int64
+	made     int64
+}
+
+// Read reads unpacked bytes.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.unpacked.Read(p)
+	if b.made += int64(n); b.made > spareBytes+mostRatio*b.read {
+		return 0, errBomb
+	}
+	return n, err
+}
+
+// source reads the packed bytes.
+type source struct{ *bounded }
+
+func (s source) Read(p []byte) (int, error) {
+	n, err := s.packed.Read(p)
+	s.read += int64(n)
+	return n, err
+}
 
 // Writer writes a bundle, secrets taken out if wanted. After an error it writes nothing more.
 type Writer struct {
@@ -115,11 +153,13 @@ func write[T any](w *Writer, name string, values ...T) {
 // read are passed over.
 func ReadBundle(r io.Reader, generation uint64) (History, error) {
 	var h History
-	zip, err := gzip.NewReader(bufio.NewReader(r))
+	bound := &bounded{packed: r}
+	zip, err := gzip.NewReader(bufio.NewReader(source{bound}))
 	if err != nil {
 		return h, fmt.Errorf("open bundle: %w", err)
 	}
-	files := tar.NewReader(zip)
+	bound.unpacked = zip
+	files := tar.NewReader(bound)
 	for {
 		header, err := files.Next()
 		if errors.Is(err, io.EOF) {
@@ -128,7 +168,7 @@ func ReadBundle(r io.Reader, generation uint64) (History, error) {
 		if err != nil {
 			return h, fmt.Errorf("read bundle: %w", err)
 		}
-		if err := h.read(path.Clean(header.Name), io.LimitReader(files, maxFileBytes), generation); err != nil {
+		if err := h.read(path.Clean(header.Name), files, generation); err != nil {
 			return h, fmt.Errorf("read %s of the bundle: %w", header.Name, err)
 		}
 	}
@@ -145,9 +185,9 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 	case manifestFile:
 		return json.NewDecoder(r).Decode(&h.Manifest)
 	case nodesFile:
-		return json.NewDecoder(r).Decode(&h.Nodes)
+		return readArray(r, &h.Nodes, func(n train.Node) bool { return n.ID != "" })
 	case modelsFile:
-		return json.NewDecoder(r).Decode(&h.Models)
+		return readArray(r, &h.Models, func(m train.Model) bool { return m.Job != "" })
 	case factsFile:
 		return readLines(r, &h.Facts)
 	case plansFile:
@@ -194,8 +234,32 @@ func readLines(r io.Reader, facts *[]Fact) error {
 		if err != nil {
 			return err
 		}
+		if f.Subject == "" {
+			return errEmpty
+		}
 		*facts = append(*facts, f)
 	}
+}
+
+// readArray reads the entries of an array one by one, so that few bytes cannot take much memory.
+func readArray[T any](r io.Reader, all *[]T, named func(T) bool) error {
+	d := json.NewDecoder(r)
+	if begin, err := d.Token(); err != nil || begin == nil { // null is an array without entries
+		return err
+	}
+	for d.More() {
+		var one T
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		if !named(one) {
+			return errEmpty
+		}
+		if *all = append(*all, one); len(*all) > mostNodes {
+			return errMany
+		}
+	}
+	return nil
 }
 
 func sortFacts(facts []Fact) {

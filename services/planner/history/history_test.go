@@ -1,9 +1,13 @@
 package history
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -297,6 +301,34 @@ func TestABundleComesBackAsItWas(t *testing.T) {
 	}
 	if _, err := ReadBundle(&file, 0); err == nil || !strings.Contains(err.Error(), "layout") {
 		t.Errorf("a newer layout: %v", err)
+	}
+}
+
+// A bundle of some hundred kilobytes that unpacks to gigabytes, or to millions of empty records, is refused in words.
+func TestABundleThatGrowsIsRefused(t *testing.T) {
+	for name, test := range map[string]struct{ file, begin, body, want string }{
+		"zeros":       {"decisions/1.json", "", strings.Repeat("\x00", 1<<20), errBomb.Error()},
+		"empty nodes": {nodesFile, "[{}", strings.Repeat(",{}", 1<<18), errEmpty.Error()},
+		"many nodes":  {nodesFile, `[{"id":"a"}`, strings.Repeat(`,{"id":"a"}`, 1<<16), errMany.Error()},
+		"empty facts": {factsFile, "{}", strings.Repeat("\n{}", 1<<18), errEmpty.Error()},
+	} {
+		var file bytes.Buffer
+		zip := gzip.NewWriter(&file)
+		into := tar.NewWriter(zip)
+		const times = 300
+		if err := into.WriteHeader(&tar.Header{Name: test.file, Mode: 0o600, Size: int64(len(test.begin) + times*len(test.body))}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(into, test.begin)
+		for range times {
+			_, _ = io.WriteString(into, test.body)
+		}
+		if err := errors.Join(into.Close(), zip.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadBundle(&file, 0); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
 	}
 }
 

@@ -1,9 +1,10 @@
 package simrun
 
 import (
-	"encoding/csv"
 	"strconv"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/sheet"
 )
 
 // Timeline returns a CSV text with one row for each change of an allocation.
@@ -17,6 +18,6 @@ func Timeline(runs []Run) (string, error) {
 			})
 		}
 	}
-	err := csv.NewWriter(&text).WriteAll(rows)
+	err := sheet.Write(&text, rows)
 	return text.String(), err
 }

@@ -102,6 +102,7 @@ func (x *Index) Plan() *train.Plan {
 // Table holds the records of one type.
 type Table[T any] struct {
 	bucket, prefix  string
+	reader          contract.Reader[T]
 	stream, pattern string
 	entries         map[string]entry[T]
 	round           int
@@ -118,7 +119,7 @@ type entry[T any] struct {
 
 func newTable[T any](bucket contract.Bucket[T], prefix string) *Table[T] {
 	return &Table[T]{
-		bucket: string(bucket), prefix: prefix, pattern: prefix + ">", entries: map[string]entry[T]{},
+		bucket: string(bucket), prefix: prefix, reader: bucket.Reader(), pattern: prefix + ">", entries: map[string]entry[T]{},
 		Decode: func(data []byte) (*T, error) {
 			value := new(T)
 			return value, json.Unmarshal(data, value)
@@ -169,7 +170,10 @@ func (t *Table[T]) Put(key string, revision uint64, value []byte) (changed bool,
 	}
 	e := entry[T]{revision: revision, round: t.round}
 	if len(value) > 0 {
-		if e.value, err = t.Decode(value); err != nil {
+		if e.value, err = t.Decode(value); err == nil {
+			err = t.reader.Check(key, e.value)
+		}
+		if err != nil {
 			e.value, err = nil, fmt.Errorf("read %s %s: %w", t.bucket, key, err)
 		}
 	}

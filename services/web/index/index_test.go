@@ -64,7 +64,7 @@ func TestAListForgetsWhatIsGone(t *testing.T) {
 	x := index.New()
 	put := func(revision uint64, keys ...string) {
 		for _, key := range keys {
-			if _, err := x.Jobs.Put(key, revision, []byte(`{"state":"queued"}`)); err != nil {
+			if _, err := x.Jobs.Put(key, revision, []byte(`{"id":"`+key+`","state":"queued"}`)); err != nil {
 				t.Fatal(err)
 			}
 		}

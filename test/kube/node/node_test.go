@@ -294,7 +294,7 @@ func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node, job train.J
 
 func podOf(name string, n train.Node, a train.Attempt) pod {
 	return pod{jobsNamespace, name, map[string]int{n.Devices[0].Resource: 16}, map[string]string{
-		train.MarkVariable: a.Mark(), "SWITCHYARD_JOB_API": "http://" + n.JobAPI + "/attempt/token", "JOB_UUID": "secret", "WORK": "8s",
+		train.MarkVariable: a.Name(), "SWITCHYARD_JOB_API": "http://" + n.JobAPI + "/attempt/token", "JOB_UUID": "secret", "WORK": "8s",
 	}}
 }
 

@@ -55,7 +55,7 @@ func topForever(ctx context.Context, a *console.Console, y console.Yard) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // an interrupt is the usual end
 		}
-		_, _ = io.WriteString(a.Stdout, clear)
+		_, _ = io.WriteString(render.Raw(a.Stdout), clear)
 		if err != nil {
 			fmt.Fprintf(a.Stdout, "%v; trying again\n", err)
 		} else if err := printTop(a, picture); err != nil {

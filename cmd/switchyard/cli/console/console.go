@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +28,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/sheet"
 )
 
 // Console is the terminal, the output format and the bus of a command.
@@ -61,6 +61,7 @@ func (a *Console) Add(root *cobra.Command, commands ...Command) {
 func (a *Console) Run(root *cobra.Command, args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	a.Stdout, a.Stderr = render.NewGuard(a.Stdout), render.NewGuard(a.Stderr)
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.PersistentFlags().StringVar(&a.Nats, "nats", a.Nats, "`URL` of the NATS server (default: $SWITCHYARD_NATS, else what switchyard up wrote down, else "+installation.DefaultURL+")")
 	root.PersistentFlags().StringVar(&a.Keys, "keys", a.Keys, "`FOLDER` with the keys of the bus (default: $SWITCHYARD_KEYS, else what switchyard up wrote down)")
@@ -154,7 +155,7 @@ func (a *Console) PrintJSON(v any) error {
 
 // CSV writes rows; the first row is the header.
 func (a *Console) CSV(rows [][]string) error {
-	return csv.NewWriter(a.Stdout).WriteAll(rows)
+	return sheet.Write(a.Stdout, rows)
 }
 
 // Show writes v as JSON if -o asks for it, else the rows as a table.

@@ -88,10 +88,10 @@ func logWriter(a *console.Console, id train.JobID, raw bool) flusher {
 	case a.Output == "json":
 		return &lineEncoder{to: json.NewEncoder(a.Stdout), job: id}
 	case raw:
-		return rawWriter{a.Stdout}
+		return rawWriter{render.Raw(a.Stdout)}
 	}
 	columns, _ := render.TerminalWidth(a.Stdout)
-	return &render.OutputEscaper{To: a.Stdout, Live: columns}
+	return &render.OutputEscaper{To: render.Raw(a.Stdout), Live: columns}
 }
 
 type rawWriter struct{ io.Writer }

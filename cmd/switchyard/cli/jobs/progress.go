@@ -25,11 +25,11 @@ func withProgress(ctx context.Context, a *console.Console, y console.Yard, id tr
 	if !terminal || a.Output == "json" {
 		return a, func() {}
 	}
-	line := &progressLine{terminal: a.Stderr, columns: columns}
+	line := &progressLine{terminal: render.Raw(a.Stderr), columns: columns}
 	with := *a
-	with.Stderr = aboveLine{line, a.Stderr}
+	with.Stderr = render.NewGuard(aboveLine{line, render.Raw(a.Stderr)})
 	if render.IsTerminal(a.Stdout) {
-		with.Stdout = aboveLine{line, a.Stdout}
+		with.Stdout = render.NewGuard(aboveLine{line, render.Raw(a.Stdout)})
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var drawing conc.WaitGroup

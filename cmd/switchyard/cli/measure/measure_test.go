@@ -133,7 +133,7 @@ func play(t *testing.T, b *bus.Bus, m bus.Message) {
 			Attempt: 1, EpochsDone: e, EpochSeconds: step * 100, Steps: 100, Samples: 1000, StepSeconds: step, Devices: len(devices),
 		}))
 	}
-	clitest.Put(t, b, contract.Models, string(id), train.Model{EpochsSeen: spec.MaxEpochs, Speed: train.Speed{Measured: []train.Measured{
+	clitest.Put(t, b, contract.Models, string(id), train.Model{Job: string(id), EpochsSeen: spec.MaxEpochs, Speed: train.Speed{Measured: []train.Measured{
 		{Config: train.Config{Workers: len(devices), Nodes: 1, LocalBatch: 10}, StepSeconds: step, Weight: 300},
 	}}})
 	clitest.PutJob(t, b, train.Job{ID: id, State: train.StateQueued})

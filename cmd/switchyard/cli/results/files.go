@@ -140,7 +140,7 @@ func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, nam
 		content = func(w io.Writer) error { return writeMetrics(ctx, b, job, w) }
 	}
 	if to == "-" {
-		return content(a.Stdout)
+		return content(render.Raw(a.Stdout))
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return exit.Errorf(exit.Failed, "name another folder with --to", "make the folder: %v", err)

@@ -2,7 +2,6 @@ package results
 
 import (
 	"context"
-	"encoding/csv"
 	"io"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/sheet"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -53,7 +53,7 @@ func writeMetrics(ctx context.Context, b *bus.Bus, job train.Job, w io.Writer) e
 		}
 		rows = append(rows, row)
 	}
-	return csv.NewWriter(w).WriteAll(rows)
+	return sheet.Write(w, rows)
 }
 
 func cell(v float64, known bool) string {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -81,7 +82,7 @@ func (s Session) Attach(ctx context.Context, r train.TerminalRequest) error {
 		return errors.Join(err, s.Exit(job))
 	}
 	fmt.Fprintf(s.Console.Stderr, "attached to job %s on node %s; Ctrl-] detaches\n", r.Job, node)
-	t, err := openTerminal(ctx, s.In, s.Console.Stdout)
+	t, err := openTerminal(ctx, s.In, render.Raw(s.Console.Stdout))
 	if err != nil {
 		return fmt.Errorf("make the terminal raw: %w", err)
 	}
