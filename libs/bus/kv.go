@@ -73,8 +73,8 @@ func Open[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T], into **
 	return err
 }
 
-// Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T or is
-// not that of the key.
+// Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T or
+// is not that of the key.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 // ErrForeign says that a record is not one of its key: another program than its writer wrote it.
 var ErrForeign = errors.New("key and record disagree")
 
-// Reader decodes the records of a bucket. Whoever can write to a bucket can write anything, and what services read there
-// becomes paths and process numbers, so a key must have the form that the table declares, and the record must name it.
+// Reader decodes the records of a bucket. A client of the bus can write anything there, and what services read becomes
+// paths and process numbers. So a key must have the form that the table declares, and the record must name it.
 type Reader[T any] struct{ form *regexp.Regexp }
 
 // Reader makes a Reader. Keys of buckets that are not in the table may have any form.
@@ -101,8 +101,6 @@ func keyOf(record any) (key string, names bool) {
 	switch r := record.(type) {
 	case *train.Job:
 		return string(r.ID), true
-	case *train.Node:
-		return string(r.ID), true
 	case *train.Model:
 		return r.Job, true
 	case *curve.InterferenceRecord:
@@ -119,10 +117,6 @@ func keyOf(record any) (key string, names bool) {
 		return train.TuningKey(r.Node, r.Device), true
 	case *TuningRound:
 		return train.TuningKey(r.Node, r.Device), true
-	case *train.Paths:
-		return string(r.Node), true
-	case *train.Link:
-		return r.ID, true
 	case *train.Setting:
 		return string(r.Job), true
 	case *ExperimentRecord:
@@ -130,12 +124,19 @@ func keyOf(record any) (key string, names bool) {
 	case *Trials:
 		return r.ID, true
 	}
-	return keyInLedger(record)
+	return keyOfPlace(record)
 }
 
-// keyInLedger is keyOf for the records of the energy service. A book names its node, and not the hour it may be about.
-func keyInLedger(record any) (key string, names bool) {
+// keyOfPlace is keyOf for records about nodes and their network, and for those of the energy service. A book names its
+// node, and not the hour that it may be about.
+func keyOfPlace(record any) (key string, names bool) {
 	switch r := record.(type) {
+	case *train.Node:
+		return string(r.ID), true
+	case *train.Paths:
+		return string(r.Node), true
+	case *train.Link:
+		return r.ID, true
 	case *train.Account:
 		return AccountKey(r.Job), true
 	case *train.EnergyProgress:

@@ -93,7 +93,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// Facts come from other services, and from whoever reaches the bus in their name.
+// Facts come from other services, and from clients that speak in their name.
 func FuzzDecodeBody(f *testing.F) {
 	for i := range Kinds() {
 		f.Add(uint(i), []byte(`{"attempt":1,"node":"n1","devices":["gpu:0"],"epochs_done":3}`))

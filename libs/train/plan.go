@@ -1,8 +1,8 @@
 package train
 
 import (
-	"crypto/sha256"
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"

@@ -119,8 +119,8 @@ func rememberPort(path string, address net.Addr) error {
 // longestSocketPath leaves room below the kernel's 107 bytes.
 const longestSocketPath = 100
 
-// socketPath returns a path in a folder of its own in the agent's folder, or in a private temporary folder if that is too
-// long for a socket.
+// socketPath returns a path in a folder of its own in the agent's folder, or in a private temporary folder if that is
+// too long for a socket.
 func socketPath(dir string) (string, error) {
 	const name = installation.SocketFolder + "/job.sock"
 	if path := filepath.Join(dir, name); len(path) <= longestSocketPath {

@@ -9,8 +9,8 @@ import (
 )
 
 // Guard passes text on to a terminal or a file, and makes visible what a terminal would obey: everything that a command
-// prints goes through one, since names, states and errors may come from others. Line ends and tabs stay. The escapes are
-// those of JSON, so JSON stays the same value.
+// prints goes through one, since names, states and errors may come from others. Line ends and tabs stay. The escapes
+// are those of JSON, so JSON stays the same value.
 type Guard struct {
 	to io.Writer
 
@@ -22,8 +22,8 @@ type Guard struct {
 // NewGuard guards a writer.
 func NewGuard(to io.Writer) *Guard { return &Guard{to: to} }
 
-// Raw returns what a guarded writer writes to, for the drawing of the program itself, for files, and for what is escaped
-// already.
+// Raw returns what a guarded writer writes to, for the drawing of the program itself, for files, and for what is
+// escaped already.
 func Raw(w io.Writer) io.Writer {
 	if g, guarded := w.(*Guard); guarded {
 		return g.to

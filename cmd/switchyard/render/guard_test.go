@@ -11,9 +11,9 @@ import (
 
 func TestAGuardMakesEscapesVisible(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain ünïcode\tx\n":  "plain ünïcode\tx\n",
-		"\x1b]0;pwned\a\x1b[2J": `\u001b]0;pwned\u0007\u001b[2J`,
-		"over\rwritten\r\n":    `over\u000dwritten` + "\r\n",
+		"plain ünïcode\tx\n":          "plain ünïcode\tx\n",
+		"\x1b]0;pwned\a\x1b[2J":       `\u001b]0;pwned\u0007\u001b[2J`,
+		"over\rwritten\r\n":           `over\u000dwritten` + "\r\n",
 		"\u009b31m\u202eevil\x7f\x9b": `\u009b31m\u202eevil\u007f` + "\ufffd",
 	} {
 		for cut := range len(in) + 1 {

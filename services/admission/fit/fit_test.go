@@ -383,13 +383,17 @@ func TestPaths(t *testing.T) {
 		{"an image alone", func(s *train.Spec, _ *Identity, w *Inventory, p *Paths) {
 			s.Image, s.ScriptPath, s.CustomDir, p.CustomDir, p.Script, w.Nodes[0].ContainerRuntime = "torch:2", "", "", Path{}, Path{}, "docker"
 		}, nil},
-		{"missing script", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script = Path{Resolved: "/home/ann/tests/test1.py", Fault: "does not exist"} }, []string{
+		{"missing script", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
+			p.Script = Path{Resolved: "/home/ann/tests/test1.py", Fault: "does not exist"}
+		}, []string{
 			`NoSuchFile script_path: "/custom/test1.py": does not exist`,
 		}},
 		{"script that is a folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script.IsFolder = true }, []string{
 			`NotAFile script_path: "/custom/test1.py" is a folder`,
 		}},
-		{"missing folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.CustomDir = Path{Resolved: "/home/ann/tests", Fault: "does not exist"} }, []string{
+		{"missing folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
+			p.CustomDir = Path{Resolved: "/home/ann/tests", Fault: "does not exist"}
+		}, []string{
 			`NoSuchFolder custom_dir: "/home/ann/tests": does not exist (create it first, readable for the scheduler)`,
 		}},
 		{"file for a folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.SnapshotsDir.IsFolder = false }, []string{

@@ -45,7 +45,7 @@ func TestARecordKillsNothing(t *testing.T) {
 	}
 }
 
-// Whoever can change the launch of a lost attempt can name neither commands nor processes of others.
+// A changed launch file of a lost attempt can name neither commands nor processes of others.
 func TestALaunchFileNamesNoCommands(t *testing.T) {
 	b := newBench(t)
 	dir := b.Attempt("j", 1)

@@ -62,7 +62,7 @@ func (l Launch) removeContainers(ctx context.Context) {
 }
 
 // ofClient are the variables of the executor that the client of a container runtime gets: where its engine is, and how
-// images are fetched. What a user sets never gets there, since LD_PRELOAD or DOCKER_HOST would act on the machine itself.
+// images are fetched. What a user sets never gets there: LD_PRELOAD or DOCKER_HOST would act on the machine itself.
 func ofClient() []string {
 	return []string{
 		"HOME", "USER", "LOGNAME", "PATH", "LANG", "LC_*", "TMPDIR", "XDG_*", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK",
@@ -167,8 +167,8 @@ func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 	return p
 }
 
-// userOf makes the program in a container a process of the job's user, so that it owns what it writes. In a container of
-// a runtime without root, the user inside that stands for this user is root, or is kept.
+// userOf makes the program in a container a process of the job's user, so that it owns what it writes. If the runtime
+// has no root, root inside stands for this user, or the user is kept.
 func (b Bounds) userOf(r Runtime, base []string) []string {
 	if b.User == nil || b.User.UID == 0 {
 		return nil
@@ -182,8 +182,8 @@ func (b Bounds) userOf(r Runtime, base []string) []string {
 	return []string{"--user", fmt.Sprintf("%d:%d", b.User.UID, b.User.GID)}
 }
 
-// socketFolder returns the folder of the agent's socket, which jobs see as a whole: an agent that is started again makes
-// a new socket. The path comes from a node's record, so only a folder that is made for that is shown.
+// socketFolder returns the folder of the agent's socket, which jobs see as a whole: an agent that is started again
+// makes a new socket. The path comes from a node's record, so only a folder that is made for that is shown.
 func socketFolder(socket string) string {
 	if dir := filepath.Dir(socket); filepath.IsAbs(socket) && filepath.Base(dir) == installation.SocketFolder {
 		return dir

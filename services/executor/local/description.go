@@ -55,7 +55,7 @@ type Launch struct {
 	Runtime Runtime `json:"runtime,omitempty"`
 	// OldCleanup is what launches of version 1 have instead of Runtime.
 	OldCleanup [][]string `json:"cleanup,omitempty"`
-	// Hidden is the data folder, of which the processes see only the files and folders in Kept; empty without Sandbox.
+	// Hidden is the data folder; the processes see only the files and folders in Kept of it. It is empty without Sandbox.
 	Hidden string   `json:"hidden,omitempty"`
 	Kept   []string `json:"kept,omitempty"`
 }

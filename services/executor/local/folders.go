@@ -38,6 +38,22 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if s.Datasets == "" {
 		s.Datasets = userDatasets(s.Spec.User)
 	}
+	if err := b.checkFolders(*s); err != nil {
+		return err
+	}
+	// Scripts save below /snapshots/JOB_UUID without making it.
+	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
+		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
+	}
+	work := workDirHere(s.Spec)
+	if s.Spec.Upload != "" && work == "" {
+		work = s.Custom // it starts in its copy, and writes there
+	}
+	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), work)
+}
+
+// checkFolders checks the folders of a job once more: its record may never have passed admission.
+func (b *Backend) checkFolders(s launch.Setting) error {
 	for name, folder := range map[string]string{
 		"custom_dir": s.Custom, "snapshots_dir": s.Snapshots, "datasets_dir": s.Datasets, "work_dir": workDirHere(s.Spec),
 	} {
@@ -49,15 +65,7 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 			return fmt.Errorf("%s %s %w", name, folder, errExposed)
 		}
 	}
-	// Scripts save below /snapshots/JOB_UUID without making it.
-	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
-		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
-	}
-	work := workDirHere(s.Spec)
-	if s.Spec.Upload != "" && work == "" {
-		work = s.Custom // it starts in its copy, and writes there
-	}
-	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), work)
+	return nil
 }
 
 // visible returns the data folder and what a job sees of it: its own folders and files, and those that all jobs use.

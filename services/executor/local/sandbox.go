@@ -152,9 +152,9 @@ func try(dir string) error {
 
 var errTried = errors.New("the program that was tried has failed")
 
-// enter gives the calling thread its own file system: everything at the root of the machine but what is hidden, with the
-// mounts beside it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing else
-// is affected. base is any folder; it is covered for a moment.
+// enter gives the calling thread its own file system: everything at the root of the machine but what is hidden, with
+// the mounts beside it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing
+// else is affected. base is any folder; it is covered for a moment.
 func enter(base string, l Launch) error {
 	// What is mounted from here on stays in here; what the machine mounts later is still seen.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {

@@ -32,16 +32,11 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 
 func (b *Backend) start(s launch.Setting) error {
 	dir := b.Attempt(s.Job, s.Attempt.Number)
-	if s.Spec.Image != "" && runtimeOf(s.Home().ContainerRuntime) == noRuntime {
-		return refuse(dir, train.Exit{
-			Code: launch.CannotStart, Message: "this node has no container runtime (docker or podman) to run the image in",
-		})
+	if why := lacks(s); why != "" {
+		return refuse(dir, train.Exit{Code: launch.CannotStart, Message: why})
 	}
 	if reason := diskTrouble(b.DataDir); reason.Code != "" {
 		return refuse(dir, train.Exit{Lost: true, Unstarted: true, Reason: reason})
-	}
-	if pipes := s.Home().MPSDir; pipes != "" && !exists(filepath.Join(pipes, "control")) {
-		return refuse(dir, unstarted(fmt.Errorf("%s %w", pipes, errNoMPS)))
 	}
 	s.Mounted = b.Mounts(s.Spec)
 	if err := b.resolveFolders(&s); err != nil {
@@ -80,8 +75,17 @@ func (b *Backend) start(s launch.Setting) error {
 	return b.Spawn(made)
 }
 
-// errNoMPS guards a folder of the machine that a node's record names, and that containers see.
-var errNoMPS = errors.New("is not where NVIDIA's Multi-Process Service has its pipes: it has none of the name control")
+// lacks says what a node lacks that an attempt needs there; it is empty if that is nothing. The folder of the daemon is
+// what the node's record says, and containers see it, so it must be one.
+func lacks(s launch.Setting) string {
+	if s.Spec.Image != "" && runtimeOf(s.Home().ContainerRuntime) == noRuntime {
+		return "this node has no container runtime (docker or podman) to run the image in"
+	}
+	if pipes := s.Home().MPSDir; pipes != "" && !exists(filepath.Join(pipes, "control")) {
+		return pipes + " is not where NVIDIA's Multi-Process Service has its pipes: it has none of the name control"
+	}
+	return ""
+}
 
 func writeHosts(s launch.Setting) error {
 	if err := makeFolder(filepath.Dir(s.HostFile)); err != nil {

@@ -87,8 +87,8 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 	return left, nil
 }
 
-// marker returns the marker of an attempt's processes, or "" if nothing here says what it is. Launches of version 1 have
-// another one than follows from the token.
+// marker returns the marker of an attempt's processes, or "" if nothing here says what it is. The one of a launch of
+// version 1 does not follow from the token.
 func (b *Backend) marker(a train.Attempt, l Launch) string {
 	if strings.HasPrefix(l.Marker, fmt.Sprintf("%s=%s/%d/", train.MarkVariable, a.Job, a.Number)) {
 		return l.Marker

@@ -49,8 +49,8 @@ func yard(t *testing.T) (*clitest.Terminal, installation.Layout) {
 			Attempt: 1, EpochsDone: i + 1, Devices: 2, EpochSeconds: 3, Loss: &loss, Metrics: map[string]float64{"accuracy": loss / 4},
 		}))
 	}
-	clitest.Put(t, s.Bus, contract.EnergyProgress, contract.EnergyProgressKey("resnet-4f2a"), train.EnergyProgress{Job: "resnet-4f2a",
-		Epochs: []train.EpochEnergy{{EpochsDone: 1, Energy: 20 * unit.Joule}},
+	clitest.Put(t, s.Bus, contract.EnergyProgress, contract.EnergyProgressKey("resnet-4f2a"), train.EnergyProgress{
+		Job: "resnet-4f2a", Epochs: []train.EpochEnergy{{EpochsDone: 1, Energy: 20 * unit.Joule}},
 	})
 	return s, l
 }
