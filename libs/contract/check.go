@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -71,6 +72,8 @@ func tokenOf(name string) string {
 		return `[0-9]{4}-[0-9]{2}`
 	case name == "day", name == "hour":
 		return `[0-9]{2}`
+	case strings.HasSuffix(name, "with = for ."):
+		return `[A-Za-z0-9_=][A-Za-z0-9_=-]{0,62}`
 	case name == "link":
 		return `[A-Za-z0-9_=-]{1,200}`
 	}
@@ -127,12 +130,16 @@ func keyOf(record any) (key string, names bool) {
 	return keyOfPlace(record)
 }
 
-// keyOfPlace is keyOf for records about nodes and their network, and for those of the energy service. A book names its
-// node, and not the hour that it may be about.
+// keyOfPlace is keyOf for records about people, nodes and networks, and for those of the energy service. A book names
+// its node, and not the hour that it may be about.
 func keyOfPlace(record any) (key string, names bool) {
 	switch r := record.(type) {
 	case *train.Node:
 		return string(r.ID), true
+	case *access.Person:
+		return strings.ReplaceAll(r.Name, ".", "="), true
+	case *access.Tenant:
+		return strings.ReplaceAll(r.Name, ".", "="), true
 	case *train.Paths:
 		return string(r.Node), true
 	case *train.Link:
