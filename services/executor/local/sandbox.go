@@ -71,7 +71,7 @@ func Probe(ctx context.Context, program Supervisor, scratch string) (Sandbox, er
 func (s Sandbox) try(ctx context.Context, program Supervisor, scratch string) error {
 	return program.tries(ctx, scratch, func(dir string) Launch {
 		return Launch{
-			Sandbox: s, Hidden: dir, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
+			Sandbox: s, Hidden: filepath.Join(dir, "hidden"), Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
 			Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom"}},
 		}
 	})
@@ -102,7 +102,7 @@ func ProbeGroups(ctx context.Context, program Supervisor, machine cgroup.Machine
 	return parent, nil
 }
 
-// tries has a supervisor start the program of a launch, which has to succeed. There is a file seen in its folder.
+// tries has a supervisor start the program of a launch, which has to succeed. There is a file seen and a folder hidden in its folder.
 func (s Supervisor) tries(ctx context.Context, scratch string, compose func(dir string) Launch) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -117,7 +117,7 @@ func (s Supervisor) tries(ctx context.Context, scratch string, compose func(dir 
 	defer func() { _ = os.RemoveAll(dir) }()
 	launch := compose(dir)
 	launch.Version, launch.Processes[0].Env = launchVersion, []string{"PATH=" + os.Getenv("PATH")}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), writeJSON(filepath.Join(dir, launchName), launch, installation.ReplaceFile)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), os.Mkdir(filepath.Join(dir, "hidden"), 0o700), writeJSON(filepath.Join(dir, launchName), launch, installation.ReplaceFile)); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, s.program(), tryArgument, dir)
