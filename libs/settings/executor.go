@@ -25,6 +25,7 @@ type Executor struct {
 	PythonPath   string
 	// JobEnvironment names variables of the executor's environment that jobs get too: NAME, or PREFIX*.
 	JobEnvironment []string
+	AllowRootJobs  bool
 	JobLogLimit    int
 	JobMounts      string
 	Kubernetes     Kubernetes
@@ -74,6 +75,7 @@ func (c *Executor) Declare(set *config.Set) {
 			}
 			return nil
 		})
+	s.Bool(&c.AllowRootJobs, "allow-root-jobs", false, "let jobs run as root, if the executor does, on a machine where other people can log in: each of them can then be root").Flag()
 	s.Int(&c.JobLogLimit, "job-log-limit", 16, "largest size of a job's log in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.JobMounts, "job-mounts", MountsAuto, "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never").OneOf(MountsAuto, MountsNever)
 	c.Kubernetes.declare(s)

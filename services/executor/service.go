@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -67,6 +68,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		// Beside the folder of this machine's local executor, not in it: both may run here.
 		p.Common.DataDir = filepath.Join(p.Common.DataDir, "kubernetes")
 	} else if p.Common, err = run.SettleNode(p.Common); err != nil {
+		return err
+	}
+	if err := allowRoot(s.config, os.Geteuid(), "/etc", p.Log); err != nil {
 		return err
 	}
 	unlock, err := run.Lock(ctx, filepath.Join(p.Common.DataDir, "executor.lock"), func() {

@@ -21,7 +21,7 @@ import (
 func bare() survey {
 	return survey{
 		Server: "/usr/local/bin/switchyard-server", Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfTrouble: "count task-clock on processor 0: open counter: permission denied", Cgroup: 1,
-		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000, or run the executor as root", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
+		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
 		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: clitest.Noon, Kubelet: kubeletSurvey{Root: "/var/lib/kubelet"},
 	}
 }

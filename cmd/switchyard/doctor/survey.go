@@ -158,7 +158,7 @@ func surveyMounts(proc string, root bool) (trouble, fix string) {
 		data, err := os.ReadFile(filepath.Join(proc, "sys", setting.file))
 		if err == nil && strings.TrimSpace(string(data)) == setting.forbids {
 			name := strings.ReplaceAll(setting.file, "/", ".")
-			return name + " is " + setting.forbids, fmt.Sprintf("sysctl %s=%s, or run the executor as root", name, setting.allows)
+			return name + " is " + setting.forbids, fmt.Sprintf("sysctl %s=%s", name, setting.allows)
 		}
 	}
 	return "", ""
