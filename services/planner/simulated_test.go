@@ -249,14 +249,14 @@ func (w *liveWorld) catchUp(nodes int) {
 	const mark = "mark"
 	put(w.bench, w.jobs, mark, train.Job{ID: mark, State: train.StateSubmitted, Attempt: w.rounds})
 	put(w.bench, w.attempts, mark, train.Attempt{Job: mark, Phase: train.PhaseExited, Number: w.rounds})
-	put(w.bench, w.reports, mark, train.AttemptReport{Job: mark, EpochsDone: w.rounds})
+	put(w.bench, w.reports, contract.ReportKey(mark, 0), train.AttemptReport{Job: mark, EpochsDone: w.rounds})
 	put(w.bench, w.models, mark, train.Model{Job: mark, EpochsSeen: w.rounds})
 	p := w.loop.cache
 	seen := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.missing) == 0 && len(p.nodes) == nodes && p.jobs[mark] != nil && p.jobs[mark].Attempt == w.rounds && p.attempts[mark].Number == w.rounds &&
-			p.reports[mark].EpochsDone == w.rounds && p.models[mark].EpochsSeen == w.rounds
+			p.reports[contract.ReportKey(mark, 0)].EpochsDone == w.rounds && p.models[mark].EpochsSeen == w.rounds
 	}
 	for !seen() {
 		select {

@@ -343,7 +343,7 @@ func TestTheStreamTellsWhatChanges(t *testing.T) {
 func TestALongAbsenceMeansReload(t *testing.T) {
 	k := newKnown(slog.New(slog.DiscardHandler), "now")
 	for i := range 3*remembered + 1 {
-		k.put(k.index.Jobs, "a", uint64(i+1), fmt.Appendf(nil, `{"epochs_done":%d}`, i))
+		k.put(k.index.Jobs, "a", uint64(i+1), fmt.Appendf(nil, `{"id":"a","epochs_done":%d}`, i))
 	}
 	for after, want := range map[uint64]bool{0: false, remembered - 1: false, 2 * remembered: true, 3*remembered + 1: true, 3*remembered + 2: false} {
 		seen := 0
