@@ -102,7 +102,8 @@ func ProbeGroups(ctx context.Context, program Supervisor, machine cgroup.Machine
 	return parent, nil
 }
 
-// tries has a supervisor start the program of a launch, which has to succeed. There is a file seen and a folder hidden in its folder.
+// tries lets a supervisor start the program of a launch, which must succeed. The launch's folder has a file seen and a
+// folder hidden.
 func (s Supervisor) tries(ctx context.Context, scratch string, compose func(dir string) Launch) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
