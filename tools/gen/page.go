@@ -48,7 +48,7 @@ keys; a submission with unknown keys is refused. Each body has a JSON Schema in 
 ## Submit a job
 
 Store one message under an id of your choice, for example with the ` + "`nats`" + ` command, for which ` + "`switchyard up`" + ` writes contexts
-(elsewhere: ` + "`--server URL --nkey KEYS/user.nk`" + `):
+(elsewhere: ` + "`nats --server URL --nkey KEYS/user.nk`" + `):
 
 ` + "```sh" + `
 nats --context switchyard request yard.job.mnist-1.submitted.v1 -H Nats-Expected-Last-Subject-Sequence:0 -H Nats-Msg-Id:job/mnist-1/submitted '{
