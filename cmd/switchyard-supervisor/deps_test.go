@@ -43,7 +43,7 @@ func TestTheSupervisorIsSmall(t *testing.T) {
 	if info, err := os.Stat(binary); err != nil || info.Size() > most {
 		t.Errorf("the supervisor has %d bytes, more than %d: %v", info.Size(), most, err)
 	}
-	if out, err := exec.CommandContext(t.Context(), binary, "version").Output(); err != nil || strings.TrimSpace(string(out)) != "1" {
+	if out, err := exec.CommandContext(t.Context(), binary, "version").Output(); err != nil || strings.TrimSpace(string(out)) != "2" {
 		t.Errorf("version %q, %v", out, err)
 	}
 }
