@@ -39,6 +39,7 @@ func TestTheTimeLimitOutlivesTheScheduler(t *testing.T) {
 		return errNotTrained
 	})
 	c.start("up")
+	c.eventually("the bus is back", c.bus.Ready)
 	if code, out := c.command("submit", "--id", "plain", "--time-limit", "1s", "--work-dir", c.dir, "--", "sleep", "600"); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
