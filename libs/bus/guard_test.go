@@ -191,7 +191,10 @@ func TestALostStreamIsNoticedAndRepaired(t *testing.T) {
 	if err := s.jetStream().DeleteKeyValue(t.Context(), string(contract.Nodes)); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the loss of an observed bucket", func() bool { return s.bus.Ready() != nil })
+	s.until("an observed bucket is made again", func() bool {
+		_, err := s.jetStream().KeyValue(t.Context(), string(contract.Nodes))
+		return err == nil
+	})
 	s.well("it is observed again")
 	// Messages in the middle are deleted.
 	s.submit("d", "e", "f")
