@@ -72,17 +72,23 @@ func demo(ctx context.Context, a *console.Console, o demoOptions) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	services := demoServices{server: server, dir: dir, policy: o.policy}
-	err = services.during(ctx, func(ctx context.Context, url string) error { return play(ctx, a, url, dir, o) })
+	data := filepath.Join(dir, "data") // jobs do not see it, so their programs lie beside it
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return fmt.Errorf("make the demo's data folder: %w", err)
+	}
+	services := demoServices{server: server, dir: data, policy: o.policy}
+	err = services.during(ctx, func(ctx context.Context, url string) error {
+		return play(ctx, a, bus.Config{URL: url, Keys: string(identity.KeysOf(data)), Name: "cli"}, dir, o)
+	})
 	if err != nil {
 		return fmt.Errorf("demo: %w\nthe end of the services' log:\n%s", err, tail(services.logPath(), 30))
 	}
 	return nil
 }
 
-// play submits the jobs, shows them, and reports.
-func play(ctx context.Context, a *console.Console, url, dir string, o demoOptions) error {
-	b, err := bus.Connect(ctx, bus.Config{URL: url, Keys: string(identity.KeysOf(dir)), Name: "cli"})
+// play submits the jobs, whose programs it puts into a folder, shows them, and reports.
+func play(ctx context.Context, a *console.Console, at bus.Config, dir string, o demoOptions) error {
+	b, err := bus.Connect(ctx, at)
 	if err != nil {
 		return err
 	}
