@@ -42,7 +42,7 @@ func (b *Bus) consumeBatches(ctx context.Context, c BatchConsumer) error {
 		return err
 	}
 	for turn := inTurn(cons); ctx.Err() == nil; {
-		raw, batch, err := fetchBatch(cons, c, turn)
+		raw, batch, err := b.fetchBatch(cons, c, turn)
 		if err != nil {
 			return fmt.Errorf("read consumer %s: %w", c.Name, err)
 		}
@@ -157,7 +157,7 @@ func (t *taking) mark(ctx context.Context, own, stale *place) (*place, error) {
 	return own, t.js.DeleteConsumer(ctx, t.stream, t.config.Durable)
 }
 
-func fetchBatch(cons jetstream.Consumer, c BatchConsumer, turn *turn) ([]jetstream.Msg, []Message, error) {
+func (b *Bus) fetchBatch(cons jetstream.Consumer, c BatchConsumer, turn *turn) ([]jetstream.Msg, []Message, error) {
 	fetched, err := cons.Fetch(c.Size, jetstream.FetchMaxWait(c.Wait))
 	if err != nil {
 		return nil, nil, err
@@ -165,7 +165,7 @@ func fetchBatch(cons jetstream.Consumer, c BatchConsumer, turn *turn) ([]jetstre
 	var raw []jetstream.Msg
 	var batch []Message
 	for r := range fetched.Messages() {
-		m, _, err := delivered(r)
+		m, _, err := b.delivered(r)
 		if err == nil {
 			err = turn.is(r)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
@@ -61,7 +62,10 @@ type Bus struct {
 	config Config
 	// role is what the key of the connection stands for; empty without one.
 	role string
-	nc   *nats.Conn
+	// voucher signs what the role asks for, roster checks such signatures; nil without a key.
+	voucher *identity.Voucher
+	roster  *identity.Roster
+	nc      *nats.Conn
 	js   jetstream.JetStream
 	name string
 	log  *slog.Logger
@@ -105,7 +109,14 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.role = role
+	if b.role = role; role != "" {
+		if b.voucher, err = identity.Keys(c.Keys).Voucher(role); err != nil {
+			return nil, err
+		}
+		if b.roster, err = identity.Keys(c.Keys).Roster(); err != nil {
+			return nil, err
+		}
+	}
 	options := slices.Concat([]nats.Option{
 		nats.Name("switchyard-" + c.Name),
 		nats.RetryOnFailedConnect(true),

@@ -24,8 +24,8 @@ type Message struct {
 	Key      string
 	Source   string
 	Cause    string
-	// By is the person who asked, if the service web has found out who it is.
-	By string
+	// claim is what the message says of who asks for it: see Asker.
+	claim claim
 	// TraceParent is the publisher's W3C trace context, if any.
 	TraceParent string
 	// Time is when it happened according to its publisher, else when it was stored.
@@ -38,10 +38,10 @@ type Message struct {
 	BodyErr error
 }
 
-func newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
+func (b *Bus) newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
 	m := Message{
 		Subject: subject, Key: header.Get(jetstream.MsgIDHeader), Source: header.Get(event.HeaderSource), Cause: header.Get(event.HeaderCause),
-		By:          header.Get(event.HeaderBy),
+		claim:       claim{header.Get(event.HeaderBy), header.Get(event.HeaderDoor), header.Get(event.HeaderProof), b.roster},
 		TraceParent: header.Get(event.HeaderTraceParent),
 		Time:        stored, Stored: stored, Sequence: sequence, Data: data,
 	}
@@ -57,12 +57,12 @@ func newMessage(subject string, header nats.Header, data []byte, sequence uint64
 }
 
 // delivered makes a Message of a message that a consumer received.
-func delivered(raw jetstream.Msg) (Message, *jetstream.MsgMetadata, error) {
+func (b *Bus) delivered(raw jetstream.Msg) (Message, *jetstream.MsgMetadata, error) {
 	meta, err := raw.Metadata()
 	if err != nil {
 		return Message{}, nil, fmt.Errorf("read metadata of %s: %w", raw.Subject(), err)
 	}
-	return newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp), meta, nil
+	return b.newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp), meta, nil
 }
 
 // Handler turns a message into facts. They are published with their keys before the message is acknowledged, so a crash
@@ -191,7 +191,7 @@ func (b *Bus) deliverAll(ctx context.Context, c Consumer, raw []jetstream.Msg) e
 	last := raw[len(raw)-1]
 	var together []Message
 	for i, r := range raw {
-		m, meta, err := delivered(r)
+		m, meta, err := b.delivered(r)
 		if err != nil {
 			return err
 		}
@@ -369,7 +369,7 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
-		m, _, err := delivered(raw)
+		m, _, err := b.delivered(raw)
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
@@ -415,7 +415,7 @@ func (b *Bus) storedWhile(ctx context.Context, stream string, config jetstream.O
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", stream, err)
 		}
-		m, meta, err := delivered(raw)
+		m, meta, err := b.delivered(raw)
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", stream, err)
 		}

@@ -141,7 +141,7 @@ func (b *Bus) stored(ctx context.Context, stream, what string, get func(context.
 	if err != nil {
 		return Message{}, fmt.Errorf("read %s: %w", what, b.cause(err))
 	}
-	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
+	return b.newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
 }
 
 func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
@@ -168,8 +168,8 @@ func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
 	if f.Cause != "" {
 		msg.Header.Set(event.HeaderCause, f.Cause)
 	}
-	if f.By != "" {
-		msg.Header.Set(event.HeaderBy, f.By)
+	if err := b.vouch(msg, f); err != nil {
+		return nil, err
 	}
 	if f.TraceParent != "" {
 		msg.Header.Set(event.HeaderTraceParent, f.TraceParent)

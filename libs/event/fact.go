@@ -27,6 +27,8 @@ const (
 	HeaderTime        = "Yard-Time"
 	HeaderSource      = "Yard-Source"
 	HeaderBy          = "Yard-By"
+	HeaderDoor        = "Yard-Door"
+	HeaderProof       = "Yard-Proof"
 	HeaderCause       = "Yard-Cause"
 	HeaderTraceParent = "traceparent"
 )
@@ -40,8 +42,9 @@ type Fact struct {
 	Time   time.Time
 	Source string
 	Cause  string
-	// By is the person who asks for it, as the service web knows him.
-	By string
+	// By is the person who asks for it, as the service web knows him; empty for the owner of the installation. Door is
+	// how he came to web.
+	By, Door string
 	// TraceParent is the W3C trace context, passed on from the fact that this one follows from.
 	TraceParent string
 	Body        any

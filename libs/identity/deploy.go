@@ -44,7 +44,7 @@ func (k Keys) Deploy() error {
 
 // deploy copies what a process needs.
 func (k Keys) deploy(role string) error {
-	files := []string{role + ".nk"}
+	files := []string{role + ".nk", rosterName}
 	switch role {
 	case "admission": // it makes the streams, too
 		files = append(files, Operator+".nk", sealName, publicName)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/nats-io/nkeys"
 
@@ -31,7 +32,7 @@ func (k Keys) File(role string) string {
 	return k.path(role)
 }
 
-// Make makes the keys that are missing, of all roles. Only their owner can read them.
+// Make makes the keys that are missing, of all roles, and the list of the public ones. Only their owner can read them.
 func (k Keys) Make() error {
 	if err := os.MkdirAll(string(k), 0o700); err != nil {
 		return fmt.Errorf("make the folder of keys: %w", err)
@@ -55,7 +56,7 @@ func (k Keys) Make() error {
 			return fmt.Errorf("make the key of %s: %w", role, err)
 		}
 	}
-	return nil
+	return k.keepRoster(time.Now().UTC())
 }
 
 // public returns the public key of a role.

@@ -40,6 +40,9 @@ func InboxPrefix(role string) string { return "_INBOX." + role }
 // Permissions are the subjects on which a role may publish and subscribe.
 type Permissions struct{ Publish, Subscribe []string }
 
+// asking are the services that publish what anyone may: for people, for arrays of jobs, and for experiments.
+func asking() []string { return []string{"admission", "experiments", "web"} }
+
 // Public returns the subjects of the facts that anyone may publish.
 func Public() []string { return facts(event.Anyone) }
 
@@ -106,11 +109,14 @@ func conversations(service string) conversation {
 func ServicePermissions(service string) Permissions {
 	talk := conversations(service)
 	p := Permissions{
-		Publish:   slices.Concat(facts(service, event.AnyService, event.Anyone), records(service), reading(), talk.asks, []string{"switchyard.bus.trouble"}),
+		Publish:   slices.Concat(facts(service, event.AnyService), records(service), reading(), talk.asks, []string{"switchyard.bus.trouble"}),
 		Subscribe: append([]string{InboxPrefix(service) + ".>"}, talk.answers...),
 	}
 	if len(talk.answers) > 0 {
 		p.Publish = append(p.Publish, "_INBOX.>") // nobody guesses the inbox of another question
+	}
+	if slices.Contains(asking(), service) {
+		p.Publish = append(p.Publish, Public()...)
 	}
 	if service == "web" { // which asks whether the person is one
 		p.Publish = append(p.Publish, facts(event.Operators)...)

@@ -27,9 +27,12 @@ func (d *handler) edit(ctx context.Context, id train.JobID, m bus.Message) ([]ev
 	if !is {
 		return nil, fmt.Errorf("%w: InvalidBody: %T", bus.ErrPoison, body)
 	}
+	if _, err := bus.Asked(m, body); err != nil {
+		return nil, err
+	}
 	if e, err := d.record(ctx, id); err == nil && e.Value.State == train.StateSubmitted {
 		// The verdict is stored after this request, and its fact has the whole spec: the request comes again behind it.
-		return []event.Fact{event.JobFact(id, event.FactEditRequested, fmt.Sprintf("edit/again/%d", m.Sequence), json.RawMessage(m.Data))}, nil
+		return []event.Fact{passedOn(m, id, fmt.Sprintf("edit/again/%d", m.Sequence))}, nil
 	}
 	decided := event.EditDecided{Request: m.Sequence, ID: request.ID, By: request.By, Reason: request.Reason}
 	err := d.store(ctx, id, m, func(job train.Job) (register.Fact, error) {

@@ -123,10 +123,19 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 			submission.By = job.Spec.User
 			facts = append(facts, submission)
 		case !ended:
-			facts = append(facts, event.JobFact(member, m.Parsed.Fact, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence), json.RawMessage(m.Data)))
+			facts = append(facts, passedOn(m, member, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence)))
 		}
 	}
 	return facts, nil
+}
+
+// passedOn returns a request as one about another job, or as a later one. Admission then vouches for who asks.
+func passedOn(m bus.Message, id train.JobID, key string) event.Fact {
+	f := event.JobFact(id, m.Parsed.Fact, key, json.RawMessage(m.Data))
+	if who, err := m.Asker(); err == nil { // else the fact was not followed
+		f.By, f.Door = who.Name(), who.Door
+	}
+	return f
 }
 
 // released returns the facts for the jobs that wait for a job that has ended. They are returned again if the message is
@@ -144,7 +153,7 @@ type submission struct {
 	spec train.Spec
 	hash string
 	at   time.Time
-	// by is the person who submits, if web or admission itself says so.
+	// by is the person who submits, if web or admission itself says so and has signed that.
 	by      string
 	reasons []train.Reason
 }
@@ -154,7 +163,13 @@ const maxSpecBytes = event.MaxBodyBytes - 32<<10
 
 // read decodes a submission. An unreadable submission is identified by its hash.
 func read(m bus.Message) submission {
-	s := submission{hash: register.HashBytes(m.Data), at: m.Stored, by: m.By}
+	s := submission{hash: register.HashBytes(m.Data), at: m.Stored}
+	who, err := m.Asker()
+	if err != nil {
+		s.reasons = []train.Reason{{Code: "UnprovenAsker", Message: err.Error(), Hint: "leave the header " + event.HeaderBy + " out, or submit through the service web"}}
+		return s
+	}
+	s.by = who.Person
 	if m.Parsed.Version != 1 {
 		s.reasons = []train.Reason{{
 			Code: "UnsupportedVersion", Message: fmt.Sprintf("want submitted.v1, found submitted.v%d", m.Parsed.Version), Hint: "submit with the scheduler's version of the command line",
@@ -415,7 +430,10 @@ func readFact(m bus.Message) (event.Kind, any, error) {
 	if err != nil {
 		return kind, nil, fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
 	}
-	return kind, body, nil
+	if kind.Asked() {
+		_, err = bus.Asked(m, body)
+	}
+	return kind, body, err
 }
 
 // store folds what fact makes of the record, by compare-and-swap.

@@ -96,6 +96,9 @@ func (c *conductor) handleExperiment(ctx context.Context, m bus.Message) ([]even
 		return c.submitted(ctx, id, m)
 	case event.FactStopRequested:
 		body, err := event.Decode[event.ExperimentStopRequested](m.Data)
+		if err == nil {
+			_, err = bus.Asked(m, &body)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 		}

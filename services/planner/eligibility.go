@@ -58,6 +58,9 @@ func request(m bus.Message) (r eligible.Request, asked bool, err error) {
 		return r, true, err
 	case event.FactCordonRequested, event.FactDrainRequested, event.FactResumeRequested:
 		b, err := event.Decode[event.DrainRequested](m.Data) // the others say no more
+		if err == nil {
+			_, err = bus.Asked(m, &b)
+		}
 		r.NodeRequest, r.Now = b.NodeRequest, b.Now
 		return r, true, err
 	}

@@ -179,8 +179,9 @@ func TestARequestIsItsSenders(t *testing.T) {
 		}
 		id, fact, _ := strings.Cut(path, "/")
 		m, err := b.bus.Last(b.ctx, event.StreamJobs, event.JobSubject(train.JobID(id), fact))
-		if err != nil || m.By != userOf(askerUID) || strings.Contains(string(m.Data), "root") || !strings.Contains(string(m.Data), userOf(askerUID)) {
-			t.Errorf("%s by %q: %s, %v", path, m.By, m.Data, err)
+		who, unproven := m.Asker()
+		if err != nil || unproven != nil || who.Person != userOf(askerUID) || who.Door != "socket" || strings.Contains(string(m.Data), "root") || !strings.Contains(string(m.Data), userOf(askerUID)) {
+			t.Errorf("%s by %q: %s, %v", path, who, m.Data, err)
 		}
 	}
 }

@@ -3,10 +3,12 @@ package web
 import (
 	"cmp"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
@@ -131,29 +133,18 @@ func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, err
 // attribute writes into the body of a request who asks. What the body itself says about that counts only if it comes
 // from the owner of the installation.
 func attribute(body any, person access.Person) {
-	if person.Name == "" {
-		return
-	}
-	switch b := body.(type) {
-	case *event.Submitted:
+	if b, is := body.(*event.Submitted); is && person.Name != "" {
 		b.User = cmp.Or(b.User, person.Name)
-	case *event.CancelRequested:
-		b.By = person.Name
-	case *event.EditRequested:
-		b.By = person.Name
-	case *event.Wanted:
-		b.By = person.Name
-	case *event.CordonRequested:
-		b.By = person.Name
-	case *event.DrainRequested:
-		b.By = person.Name
-	case *event.ResumeRequested:
-		b.By = person.Name
-	case *event.UserSet:
-		b.By = person.Name
-	case *event.TenantSet:
-		b.By = person.Name
 	}
+	event.Attribute(body, person.Name)
+}
+
+// door says how a request came: by the network of the listener's address.
+func door(r *http.Request) string {
+	if listener, is := r.Context().Value(http.LocalAddrContextKey).(net.Addr); is && listener.Network() != "unix" {
+		return strings.ToUpper(listener.Network())
+	}
+	return "socket"
 }
 
 // operationOf returns what it takes to publish a fact.

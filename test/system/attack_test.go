@@ -154,6 +154,41 @@ func TestNoReplySubjectSpeaksForAService(t *testing.T) {
 	}
 }
 
+// A user of the bus asks for himself, whatever the header says. What he asks for without a name stays one command.
+func TestNobodyAsksInAnothersName(t *testing.T) {
+	a := attack(t)
+	user := a.as(identity.User)
+	ask := func(subject, body, by string) {
+		t.Helper()
+		m := nats.NewMsg(subject)
+		m.Data = []byte(body)
+		if by != "" {
+			m.Header.Set(event.HeaderBy, by)
+			m.Header.Set(event.HeaderProof, "web AAAA")
+		}
+		if _, err := user.RequestMsg(m, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	touch := fmt.Sprintf(`{"name":"x","command":["touch",%q]}`, a.touched)
+	ask("yard.job.victim.cancel_requested.v1", `{}`, "root")
+	ask("yard.job.forged.submitted.v1", touch, "ann")
+	ask("yard.job.plain.submitted.v1", `{"name":"x","command":["true"]}`, "")
+	a.unharmed()
+	jobs := a.await("the others", func(jobs map[train.JobID]train.Job) bool {
+		return jobs["plain"].State == train.StateSucceeded && jobs["forged"].State == train.StateRejected
+	})
+	if forged, plain := jobs["forged"], jobs["plain"]; !strings.Contains(forged.Message, "not proven") || plain.Spec.User != jobs["after"].Spec.User {
+		t.Errorf("%s: %s; without a name it is %s's", forged.State, forged.Message, plain.Spec.User)
+	}
+	// What the body says of its sender does not count, either.
+	ask("yard.job.victim.wanted.v1", `{"state":"held","by":"ann"}`, "")
+	held := a.await("the hold", func(jobs map[train.JobID]train.Job) bool { return jobs["victim"].Wanted.State == train.WantHeld })
+	if by := held["victim"].Wanted.By; by != bus.Stranger {
+		t.Errorf("%q holds the victim", by)
+	}
+}
+
 // A user cannot keep a fact of a service from being stored by taking its key.
 func TestNoUserTakesTheKeyOfAFact(t *testing.T) {
 	a := attack(t)

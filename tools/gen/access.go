@@ -24,7 +24,9 @@ Jobs still have the rights of the user that runs the executor: open the door to 
 
 A user of the machine then needs no setting: ` + "`switchyard`" + ` finds the service [web](web.md) at /run/switchyard/web.sock, or at
 ` + "`$SWITCHYARD_SOCKET`" + `. The kernel tells the service who is connected, so nobody can ask in another's name, and what a
-submission says about its user must be true. Facts of the bus that came this way name the person in the header Yard-By.
+submission says about its user must be true. Facts of the bus that came this way name the person in
+the header Yard-By, signed by web. The holder of the bus's key ` + "`user.nk`" + ` can name nobody: he asks as the owner of
+the installation, and records call him user.nk.
 
 ` + "```sh" + `
 switchyard user set ann --tenant vision            # a user by default
