@@ -44,7 +44,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: page page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,7 +118,7 @@ race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -race $(TESTFLAGS) $(LAB_PKG))
 
-check: vet lint generated skips prose links ## everything that must hold besides the tests: vet, lint, generated files, listed skips, prose, links
+check: vet lint generated page-fresh skips prose links ## everything that must hold besides the tests: vet, lint, generated files, listed skips, prose, links
 
 vet: tools-cc
 	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
@@ -143,6 +143,18 @@ $(LINTER): go.tools.mod go.tools.sum | tools-go
 generated: tools-cc
 	cd $(GEN) && $(GO) run . -check
 	$(GO) run ./deploy/grafana -check
+
+# The page is built and committed, so that nobody needs node to build the rest.
+PAGE := services/web/page
+
+page: ## build the page that people open in a browser (node)
+	cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs
+
+page-fresh:
+	@if command -v npm >/dev/null; then \
+	    cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund --silent && npx tsc --noEmit && out=$$(mktemp -d) && node build.mjs $$out && \
+	    { diff -r $$out dist || { echo 'the built page differs from its sources: run `make page`' >&2; exit 1; }; } && rm -r $$out; \
+	else echo 'SKIPPED the comparison of the built page with its sources: there is no node here (Debian: apt-get install npm)'; fi
 
 skips: tools-go
 	$(GO) run ./tools/skipcheck

@@ -22,7 +22,7 @@ func TestTheClientIsSmall(t *testing.T) {
 		"experiments/conduct", "experiments/file", "experiments/pipeline", "experiments/profile", "experiments/search",
 		"planner/decision", "planner/history", "planner/plan", "planner/probe", "planner/records",
 		"planner/share", "planner/sim", "planner/simrun", "planner/whatif",
-		"web/api", "web/index", "web/view",
+		"web/api", "web/explain", "web/index", "web/view",
 	}
 	for _, cgo := range []string{"0", "1"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{if .Standard}}std{{else if .CgoFiles}}cgo{{end}}", ".")

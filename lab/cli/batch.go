@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/sharing"
+	"github.com/switchyard-dl/switchyard/libs/render"
 )
 
 func (a *app) simulateBatchCommand() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/recurring"
+	"github.com/switchyard-dl/switchyard/libs/render"
 )
 
 func (a *app) simulateLimitCommand() *cobra.Command {

@@ -1,13 +1,30 @@
 package settings
 
-import "github.com/switchyard-dl/switchyard/libs/config"
+import (
+	"errors"
+	"net"
+
+	"github.com/switchyard-dl/switchyard/libs/config"
+)
 
 // Web configures the door for people.
-type Web struct{ SharedSocket, SharedGroup string }
+type Web struct {
+	SharedSocket, SharedGroup string
+	// Listen is the address of the page; empty: none. Hosts are its names besides localhost.
+	Listen string
+	Hosts  []string
+}
 
 // Declare declares the section web.
 func (c *Web) Declare(set *config.Set) {
 	s := set.Section(WebSection, "The service web is the door for people.")
+	s.String(&c.Listen, "web-listen", "127.0.0.1:7470", "address of the page; if its port is taken, a free one; empty: the page is on the Unix sockets alone").As("listen").Check(func() error {
+		if _, _, err := net.SplitHostPort(c.Listen); c.Listen != "" && err != nil {
+			return errors.New("want host:port, e.g. 127.0.0.1:7470")
+		}
+		return nil
+	})
+	s.Strings(&c.Hosts, "web-hosts", nil, "names under which browsers reach the page, besides localhost and addresses, such as the name of a proxy").As("hosts")
 	s.String(&c.SharedSocket, "web-shared-socket", "", "Unix socket for the other users of the machine, each as himself, such as /run/switchyard/web.sock; empty: the owner of the data folder is the only user").
 		As("shared_socket").Check(func() error {
 		if c.SharedSocket == "" {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -48,14 +47,14 @@ func (p *people) name(uid int) string {
 // caller returns who asks. The owner of the installation, and root, are its admins and have no name here: admission
 // gives their jobs the installation's own identity.
 func (s server) caller(r *http.Request) (access.Person, error) {
-	uid, err := run.Peer(r.Context())
-	if err != nil {
-		return access.Person{}, problemError{problem(http.StatusForbidden, err.Error(), "")}
-	}
-	if owns(uid) {
+	who, known := askerOf(r.Context())
+	switch {
+	case !known || !who.Owner && who.Name == "":
+		return access.Person{}, problemError{problem(http.StatusForbidden, "nobody knows who asks", "")}
+	case who.Owner:
 		return access.Person{Role: access.Admin}, nil
 	}
-	person := access.Person{Name: s.people.name(uid), Role: access.User}
+	person := access.Person{Name: who.Name, Role: access.User}
 	key, err := access.Key(person.Name)
 	if err != nil {
 		return person, nil //nolint:nilerr // nobody of this name has a record

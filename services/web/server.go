@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,11 +12,14 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/page"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -24,9 +28,9 @@ type server struct {
 	url   string
 	bus   *bus.Bus
 	known *known
-	// people knows who asks.
-	people *people
-	now    func() time.Time
+	// door knows who asks.
+	door *door
+	now  func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
 }
@@ -44,6 +48,7 @@ func (s server) handler() http.Handler {
 		api.RouteAbout:   s.about,
 		api.RouteJobs:    listed(s, func(x *index.Index, q view.Query) (view.Page, error) { return view.Jobs(x, q, s.now()) }),
 		api.RouteJob:     s.job,
+		api.RouteExplain: s.explain,
 		api.RouteStands:  s.standing,
 		api.RouteRecords: s.records,
 		api.RouteLog:     executor[train.LogRequest, train.LogChunk](s, access.ReadOutput, train.LogSubject, logQuestion),
@@ -52,6 +57,7 @@ func (s server) handler() http.Handler {
 		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
 		api.RouteUsers:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Users, q), nil }),
 		api.RouteTenants: listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Tenants, q), nil }),
+		api.RouteLink:    s.door.postLink,
 		api.RouteModels:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
 	}
 	mux := http.NewServeMux()
@@ -60,11 +66,19 @@ func (s server) handler() http.Handler {
 		switch {
 		case r.Streams:
 			handle = s.changes
-		case r.Method == http.MethodPost:
+		case r.Fact.Fact != "":
 			handle = answering(r, s.publish)
+		case r.Name == api.RouteLogin:
+			handle = s.door.login
+		case r.Name == api.RouteLogout:
+			handle = s.door.logout
 		}
 		mux.Handle(r.Method+" "+r.Path, handle)
 	}
+	for _, name := range page.Names() {
+		mux.HandleFunc("GET /"+name, servePage(name))
+	}
+	mux.HandleFunc("GET /{$}", servePage(page.Start))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem(http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path), "docs/openapi.json lists them"))
 	})
@@ -101,22 +115,58 @@ func listed[T any](s server, f func(*index.Index, view.Query) (T, error)) func(a
 	}
 }
 
-func (s server) about(api.Route, *http.Request) (answer, error) {
-	return answer{body: api.About{Bus: s.url}}, nil
+// servePage serves a file of the page. Without a session the first one has the status 401, and says how to log in.
+func servePage(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		file := page.Get(name)
+		w.Header().Set("Content-Type", file.Type)
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", file.Tag)
+		if _, known := askerOf(r.Context()); !known && name == page.Start {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write(file.Data)
+			return
+		}
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(file.Data))
+	}
+}
+
+func (s server) about(_ api.Route, r *http.Request) (answer, error) {
+	person, err := s.caller(r)
+	return answer{body: api.About{Bus: s.url, Version: build.This().Version, Person: person, Now: s.now()}}, err
 }
 
 // job answers with the records and the facts of a job.
 func (s server) job(route api.Route, r *http.Request) (answer, error) {
+	d, position, err := s.detail(route, r)
+	return answer{position: position, body: d}, err
+}
+
+// explain answers with the same in sentences.
+func (s server) explain(route api.Route, r *http.Request) (answer, error) {
+	now := s.now()
+	if zone := r.URL.Query().Get("zone"); zone != "" {
+		location, err := time.LoadLocation(zone)
+		if err != nil {
+			return answer{}, fmt.Errorf("zone: %w", err)
+		}
+		now = now.In(location)
+	}
+	d, position, err := s.detail(route, r)
+	return answer{position: position, body: explain.Explain(explain.Of(d), now)}, err
+}
+
+// detail gathers what the caller may see of a job.
+func (s server) detail(route api.Route, r *http.Request) (d view.Detail, position string, err error) {
 	q, err := route.Decode(r.URL.Query())
 	if err != nil {
-		return answer{}, err
+		return d, "", err
 	}
 	person, err := s.caller(r)
 	if err != nil {
-		return answer{}, err
+		return d, "", err
 	}
-	var d view.Detail
-	position, err := s.find(r, q.User, func(x *index.Index, job train.Job) { d = view.Describe(x, job, s.now()) })
+	position, err = s.find(r, q.User, func(x *index.Index, job train.Job) { d = view.Describe(x, job, s.now()) })
 	for i, other := range d.Beside {
 		d.Beside[i].Job = public(person, other.Job)
 	}
@@ -125,7 +175,7 @@ func (s server) job(route api.Route, r *http.Request) (answer, error) {
 	} else if err == nil {
 		err = s.bus.Stored(r.Context(), event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
 	}
-	return answer{position: position, body: d}, err
+	return d, position, err
 }
 
 // standing answers with the record of a job and what follows from it.

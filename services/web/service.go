@@ -5,12 +5,18 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
+	"golang.org/x/net/netutil"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -21,16 +27,25 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/session"
 )
 
 // Service is the service web.
 type Service struct {
 	config settings.Web
 	now    func() time.Time
+	greet  func(link string) (shown bool)
 }
 
 // New makes the service. now is its clock.
-func New(c settings.Web, now func() time.Time) *Service { return &Service{c, now} }
+func New(c settings.Web, now func() time.Time) *Service { return &Service{config: c, now: now} }
+
+// Greets makes the service give greet a link that logs the owner in to the page, once it is served. greet reports
+// whether it has shown the link; a log is no place for one.
+func (s *Service) Greets(greet func(link string) (shown bool)) *Service {
+	s.greet = greet
+	return s
+}
 
 // Name implements run.Service.
 func (s *Service) Name() string { return "web" }
@@ -48,10 +63,21 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
 	known.index.Jobs.Decode = func(data []byte) (*train.Job, error) { return bus.Decode[train.Job](b, data) }
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, people: newPeople(), now: s.now, closing: ctx.Done()}.handler()
-	doors := []func(context.Context) error{s.serve(p, answers)}
+	d, err := newDoor(filepath.Join(p.Common.DataDir, sessionsName), s.config.Hosts, s.now)
+	if err != nil {
+		return err
+	}
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, now: s.now, closing: ctx.Done()}.handler()
+	doors := []func(context.Context) error{s.serve(p, d.onSocket(answers))}
 	if s.config.SharedSocket != "" {
-		doors = append(doors, s.serveShared(p, answers))
+		doors = append(doors, s.serveShared(p, d.onSocket(answers)))
+	}
+	if s.config.Listen != "" {
+		listener, err := s.listen(ctx, p, d)
+		if err != nil {
+			return err
+		}
+		doors = append(doors, s.servePage(listener, d.onTCP(answers)))
 	}
 	for bucket, sources := range known.index.Buckets() {
 		complete := tick.NewLatch()
@@ -90,6 +116,41 @@ func (s *Service) serveShared(p run.Process, answers http.Handler) func(context.
 		p.Log.Info("serving the users of the machine", "socket", s.config.SharedSocket, "group", s.config.SharedGroup)
 		return run.ServeListener(ctx, listener, answers)
 	}
+}
+
+// connections is the largest number of connections over TCP at a time; more wait.
+const connections = 256
+
+// listen opens the address of the page. If its port is taken, it takes a free one: people get the address from `up`
+// and `open`.
+func (s *Service) listen(ctx context.Context, p run.Process, d *door) (net.Listener, error) {
+	var c net.ListenConfig
+	listener, err := c.Listen(ctx, "tcp", s.config.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		host, _, _ := net.SplitHostPort(s.config.Listen)
+		p.Log.Warn("another program listens where the page belongs; it is served on a free port", "listen", s.config.Listen)
+		listener, err = c.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("serve the page (web.listen): %w", err)
+	}
+	d.opened(listener.Addr())
+	if ip, err := netip.ParseAddrPort(listener.Addr().String()); err == nil && !ip.Addr().IsLoopback() {
+		p.Log.Warn("other machines reach the page without encryption: put a proxy with TLS in front", "listen", listener.Addr().String())
+	}
+	link, err := d.link(session.Who{Owner: true})
+	if err != nil {
+		return nil, err
+	}
+	if s.greet == nil || !s.greet(link.URL) {
+		p.Log.Info("serving the page", "address", d.address(), "log_in", "switchyard open")
+	}
+	return netutil.LimitListener(listener, connections), nil
+}
+
+// servePage answers over TCP.
+func (s *Service) servePage(listener net.Listener, answers http.Handler) func(context.Context) error {
+	return func(ctx context.Context) error { return run.ServeListener(ctx, listener, answers) }
 }
 
 // watch puts a bucket into the index until ctx ends. It calls complete when all of it is there.

@@ -204,7 +204,7 @@ func TestNonsenseIsAnsweredByAProblem(t *testing.T) {
 		status       int
 		want         string
 	}{
-		{"GET", "/", 404, "GET /: no such question"},
+		{"GET", "/job", 404, "GET /job: no such question"},
 		{"GET", "/api/v1/job", 404, "GET /api/v1/job: no such question"},
 		{"DELETE", "/api/v1/jobs", 404, "DELETE /api/v1/jobs: no such question"},
 		{"GET", "/api/v1/jobs?usr=ann", 400, "usr: no such parameter (did you mean user?)"},

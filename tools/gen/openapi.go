@@ -63,7 +63,7 @@ func (src *source) operation(types jsonschema.Definitions, route api.Route) obje
 		parameters = append(parameters, object{"name": p.Name, "in": "query", "description": p.Doc, "schema": kind})
 	}
 	operation := object{"summary": route.Doc, "operationId": operationID(route)}
-	if route.Method == http.MethodPost {
+	if route.Fact.Fact != "" {
 		status = http.StatusAccepted
 		parameters = append(parameters, object{
 			"name": api.KeyHeader, "in": "header", "schema": object{"type": "string"},
@@ -72,11 +72,24 @@ func (src *source) operation(types jsonschema.Definitions, route api.Route) obje
 		body := object{"application/json": object{"schema": object{"$ref": path.Join(path.Base(schemaDir), schemaFile(route.Fact))}}}
 		operation["requestBody"] = object{"content": body}
 	}
+	if route.Body != nil {
+		operation["requestBody"] = object{"content": object{media: object{"schema": src.answer(types, route.Body)}}}
+	}
 	if len(parameters) > 0 {
 		operation["parameters"] = parameters
 	}
+	done := object{}
+	if route.Answer != nil {
+		done["content"] = object{media: object{"schema": src.answer(types, route.Answer)}}
+	} else {
+		status = http.StatusNoContent
+	}
+	if route.Method == http.MethodPost && route.Fact.Fact == "" && route.Answer != nil {
+		status = http.StatusCreated
+	}
+	done["description"] = http.StatusText(status)
 	operation["responses"] = object{
-		fmt.Sprint(status): object{"description": http.StatusText(status), "content": object{media: object{"schema": src.answer(types, route.Answer)}}},
+		fmt.Sprint(status): done,
 		"default":          object{"description": "What is wrong, by RFC 9457.", "content": object{api.ProblemType: object{"schema": src.answer(types, api.Problem{})}}},
 	}
 	return operation
@@ -84,7 +97,7 @@ func (src *source) operation(types jsonschema.Definitions, route api.Route) obje
 
 // operationID names an operation in one word: jobs, or job_cancel_requested.
 func operationID(route api.Route) string {
-	if route.Method == http.MethodPost {
+	if route.Fact.Fact != "" {
 		return route.Fact.Entity + "_" + route.Fact.Fact
 	}
 	return route.Name

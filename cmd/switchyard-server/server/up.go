@@ -24,6 +24,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	library "github.com/switchyard-dl/switchyard/libs/python"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/services/admission"
@@ -38,9 +39,9 @@ import (
 
 // services makes all eight, in the order in which they stop: first nothing new is accepted or decided, then running
 // jobs are left in good order.
-func services(c *settings.All) []run.Service {
+func services(c *settings.All, greet func(link string) bool) []run.Service {
 	return []run.Service{
-		web.New(c.Web, time.Now), experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
+		web.New(c.Web, time.Now).Greets(greet), experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
 	}
 }
 
@@ -69,7 +70,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 		if err := a.giveLibrary(all, set); err != nil {
 			return err
 		}
-		serving := services(all)
+		serving := services(all, a.greet)
 		if err := validate(all.Common, serving); err != nil {
 			return exit.Usagef("%v", err)
 		}
@@ -125,6 +126,15 @@ func (a *app) giveLibrary(all *settings.All, set *config.Set) error {
 	}
 	all.Executor.PythonPath = dir
 	return nil
+}
+
+// greet shows the owner at a terminal the link to the page.
+func (a *app) greet(link string) bool {
+	if !render.IsTerminal(render.Raw(a.Stderr)) {
+		return false
+	}
+	fmt.Fprintf(a.Stderr, "\nopen the page, once, within ten minutes; later: switchyard open\n  %s\n\n", link)
+	return true
 }
 
 func validate(common run.Common, all []run.Service) error {

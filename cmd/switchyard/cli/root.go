@@ -59,7 +59,7 @@ func group(root *cobra.Command) {
 		{"Change jobs:", "cancel pause resume hold release requeue rerun set"},
 		{"Results and energy:", "get plot report tensorboard purge"},
 		{"Searches, measurements and what-if:", "tune measure render simulate replay bundle"},
-		{"This installation:", "up down doctor node user tenant net events config compat bus backup restore repair influx"},
+		{"This installation:", "up down open doctor node user tenant net events config compat bus backup restore repair influx"},
 		{"About Switchyard:", "demo version completion help"},
 	}
 	of := map[string]string{}

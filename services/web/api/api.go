@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -27,6 +29,7 @@ const (
 	RouteAbout   = "about"
 	RouteJobs    = "jobs"
 	RouteJob     = "job"
+	RouteExplain = "explanation"
 	RouteStands  = "standing"
 	RouteRecords = "records"
 	RouteLog     = "log"
@@ -37,7 +40,16 @@ const (
 	RouteUsers   = "users"
 	RouteTenants = "tenants"
 	RouteChanges = "changes"
+	RouteLink    = "link"
+	RouteLogin   = "login"
+	RouteLogout  = "logout"
 )
+
+// SessionPath is where people log in to the page, and out.
+const SessionPath = Prefix + "/session"
+
+// SocketHost is the name of the service in the URLs of requests over a Unix socket.
+const SocketHost = "switchyard"
 
 // Route is one question that can be asked, or one fact that can be published.
 type Route struct {
@@ -51,7 +63,9 @@ type Route struct {
 	Query []Parameter
 	// Fact is what a POST publishes; its body is that of the fact.
 	Fact event.Kind
-	// Answer is an example of the type of the body of the answer.
+	// Body is an example of the type of the body of the request, if it has one and publishes no fact.
+	Body any
+	// Answer is an example of the type of the body of the answer; nil if it has none.
 	Answer any
 	// Streams is set if the answer is a stream of server-sent events whose data are of that type.
 	Streams bool
@@ -66,6 +80,11 @@ func Routes() []Route {
 		{
 			Name: RouteJob, Method: "GET", Path: Prefix + "/jobs/{id}", Doc: "All that is known about a job. It is named by its id, the beginning of its id, or its name (the newest one).",
 			Query: queryParameters()[:1], Answer: view.Detail{},
+		},
+		{
+			Name: RouteExplain, Method: "GET", Path: Prefix + "/jobs/{id}/explanation", Answer: explain.Text{},
+			Doc:   "What is known about a job in sentences, as `switchyard describe` prints it; the job is named as above.",
+			Query: append(queryParameters()[:1:1], Parameter{Name: "zone", Doc: "The zone of the times, as Europe/Berlin; without it that of the service."}),
 		},
 		{
 			Name: RouteStands, Method: "GET", Path: Prefix + "/jobs/{id}/standing", Doc: "Where a job stands, named as above: its record, where its output is, and what the newest plan says about it.",
@@ -95,6 +114,15 @@ func Routes() []Route {
 				"The id of an event is the position after it.",
 			Query: []Parameter{sinceParameter()},
 		},
+		{
+			Name: RouteLink, Method: "POST", Path: Prefix + "/links", Answer: Link{},
+			Doc: "Makes a link that logs who asks in to the page, once. It is made over a Unix socket alone, whose other end the kernel knows.",
+		},
+		{
+			Name: RouteLogin, Method: "POST", Path: SessionPath, Body: Login{},
+			Doc: "Begins a session, whose cookie the answer sets, by the token of a link.",
+		},
+		{Name: RouteLogout, Method: "DELETE", Path: SessionPath, Doc: "Ends the session."},
 	}
 	for _, k := range event.Kinds() {
 		if collection := Collection(k.Entity); k.Asked() && collection != "" {
@@ -172,6 +200,26 @@ func (c Changes) Empty() bool {
 type About struct {
 	// Bus is the URL of the bus whose records are served.
 	Bus string `json:"bus"`
+	// Version is that of the service.
+	Version string `json:"version"`
+	// Person is who asks. The owner of the installation has no name.
+	Person access.Person `json:"person"`
+	// Now is the time of the service.
+	Now time.Time `json:"now"`
+}
+
+// Link logs a person in to the page.
+type Link struct {
+	// URL works once.
+	URL string `json:"url"`
+	// Until is when it ends unused.
+	Until time.Time `json:"until"`
+}
+
+// Login is what a person who follows a link sends.
+type Login struct {
+	// Token is the part of the link after login=.
+	Token string `json:"token"`
 }
 
 // Problem is the body of every answer that is no success, as RFC 9457 has it.

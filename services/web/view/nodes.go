@@ -40,6 +40,12 @@ type NodeJob struct {
 	Methods   []string   `json:"power_methods"`
 	// Predicted is when it ends by the newest plan.
 	Predicted train.Predicted `json:"predicted,omitzero"`
+	// Memory is its part of each device; 0 if it has them alone. MemoryUsed is what it holds of them, if that is known.
+	Memory     unit.Bytes `json:"memory_bytes,omitempty"`
+	MemoryUsed unit.Bytes `json:"memory_used_bytes,omitempty"`
+	// Processors and GPUs are how many of them it kept busy in the last measured interval.
+	Processors float64 `json:"processors_busy,omitempty"`
+	GPUs       float64 `json:"gpus_busy,omitempty"`
 }
 
 // NodePower is the power of a node.
@@ -49,6 +55,8 @@ type NodePower struct {
 	Devices map[train.DeviceID]unit.Power `json:"devices_uw"`
 	// Methods are how it was measured.
 	Methods []string `json:"methods"`
+	// Boards are the states of GPUs whose drivers tell them.
+	Boards map[train.DeviceID]event.Board `json:"boards,omitempty"`
 }
 
 // Nodes returns a page of the nodes in the order of their ids.
@@ -71,6 +79,9 @@ func Nodes(x *index.Index, q Query, now time.Time) Records[Node] {
 		}
 		if measured := x.Power.Get(string(n.ID)); measured != nil {
 			v.Power = powerOf(measured, now)
+			if v.Power != nil {
+				v.used(measured)
+			}
 		}
 		page.Items = append(page.Items, v)
 	}
@@ -92,7 +103,7 @@ func holdings(x *index.Index) map[train.NodeID][]NodeJob {
 			held.MeanPower, held.Methods = account.MeanPower, append(held.Methods, account.Methods...)
 		}
 		for _, part := range attempt.Places() {
-			held.Devices = part.Devices
+			held.Devices, held.Memory = part.Devices, part.Memory
 			on[part.Node] = append(on[part.Node], held)
 		}
 	}
@@ -100,6 +111,26 @@ func holdings(x *index.Index) map[train.NodeID][]NodeJob {
 		slices.SortFunc(jobs, func(a, b NodeJob) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	return on
+}
+
+// used adds what the jobs used in an interval.
+func (v *Node) used(m *event.Measured) {
+	seconds := m.To.Sub(m.From).Seconds()
+	for i := range v.Jobs {
+		j := &v.Jobs[i]
+		for _, use := range m.Users {
+			if use.Job != j.ID {
+				continue
+			}
+			switch use.Component {
+			case event.ComponentCPU:
+				j.Processors += use.Work / seconds
+			case event.ComponentGPU:
+				j.GPUs += use.Work / seconds
+			}
+			j.MemoryUsed += use.MemoryBytes
+		}
+	}
 }
 
 // powerStale is the age at which the last reading of a meter says nothing about the present.
@@ -119,6 +150,12 @@ func powerOf(m *event.Measured, now time.Time) *NodePower {
 		total += meter.Energy
 		if meter.Device != "" {
 			p.Devices[meter.Device] += unit.Watts(meter.Energy.Joules() / seconds)
+			if meter.Board != nil {
+				if p.Boards == nil {
+					p.Boards = map[train.DeviceID]event.Board{}
+				}
+				p.Boards[meter.Device] = *meter.Board
+			}
 		}
 		p.Methods = append(p.Methods, meter.Method)
 	}

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -182,7 +182,7 @@ func (y onSocket) ask(ctx context.Context, path string, query url.Values, unknow
 
 // send sends a request and reads the answer. What is not found has the exit code unknown.
 func (y onSocket) send(ctx context.Context, method, path string, body io.Reader, header http.Header, unknown int, answer any) (position string, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://switchyard"+path, body)
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+api.SocketHost+path, body)
 	if err != nil {
 		return "", fmt.Errorf("ask %s: %w", path, err)
 	}
@@ -246,3 +246,14 @@ func (gone) Is(target error) bool { return target == errGone || target == bus.Er
 
 // Unwrap implements errors.Unwrap.
 func (g gone) Unwrap() error { return g.error }
+
+// PageLink asks the service web for a link that logs this user in to the page.
+func (a *Console) PageLink(ctx context.Context) (link api.Link, err error) {
+	y, found := a.findWeb(ctx)
+	if !found {
+		return link, exit.Errorf(exit.Unreachable, "start `switchyard up`, or name the socket of the machine's installation in SWITCHYARD_SOCKET", "no service web answers")
+	}
+	defer y.client.CloseIdleConnections()
+	_, err = y.send(ctx, http.MethodPost, api.Prefix+"/links", http.NoBody, nil, exit.Failed, &link)
+	return link, err
+}

@@ -7,6 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -17,11 +18,11 @@ func TestDescribeShowsTheBatchOfEachEpoch(t *testing.T) {
 		{EpochsDone: 1, Devices: 1, Batch: train.Batch{Samples: 64, LocalBatch: 64}},
 		{EpochsDone: 2, Devices: 3, Batch: train.Batch{Samples: 256, LocalBatch: 43, Accumulation: 1}, GradSquared: new(2.0), GradVariance: new(128.0)},
 	}
-	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{BatchSize: 64, GlobalBatchSize: 64}}}
+	d := explain.Job{Job: train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{BatchSize: 64, GlobalBatchSize: 64}}}
 	for _, e := range epochs {
 		d.Batches = append(d.Batches, view.BatchOf(e, 64))
 	}
-	text := strings.Join(strings.Fields(describeText(d, clitest.Noon)), " ")
+	text := strings.Join(strings.Fields(explain.Explain(d, clitest.Noon).String()), " ")
 	if want := "EPOCH DEVICES STEP PASSES EFFICIENCY 1 1 64 1 x 64 - 2 3 256 2 x 43 40 %"; !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)
 	}
@@ -37,14 +38,14 @@ func TestDescribeSaysWhyABatchWasChosen(t *testing.T) {
 			{Batch: train.Batch{LocalBatch: 76}, GlobalBatch: 76, StepSeconds: 3.5, Efficiency: 0.95, Goodput: 10.26, Chosen: true},
 		}},
 	}
-	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: spec}, Plan: &view.Plan{Generation: 7, Policy: "switchyard", Allocation: &a}}
-	text := strings.Join(strings.Fields(describeText(d, clitest.Noon)), " ")
+	d := explain.Job{Job: train.Job{ID: "x", State: train.StateRunning, Spec: spec}, Plan: &view.Plan{Generation: 7, Policy: "switchyard", Allocation: &a}}
+	text := strings.Join(strings.Fields(explain.Explain(d, clitest.Noon).String()), " ")
 	want := "batch steps of 76 in plan 7: predicted to make the most [MostProgress] STEP PASSES TIME EFFICIENCY PROGRESS/S 64 1 x 64 2.5 s 100 % 10 76 1 x 76 3.5 s 95 % 10.3 chosen"
 	if !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)
 	}
 	a.BatchChoice, a.Batch, d.Plan.Policy = nil, train.Batch{}, "fifo"
-	if text := describeText(d, clitest.Noon); !strings.Contains(text, "steps of 64, as submitted: plan 7 by fifo chose none") {
+	if text := explain.Explain(d, clitest.Noon).String(); !strings.Contains(text, "steps of 64, as submitted: plan 7 by fifo chose none") {
 		t.Error(text)
 	}
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/web/view"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 )
 
 // Command makes the command of this package.
@@ -31,54 +30,25 @@ A job is named by its id, the beginning of its id, or its name (the newest job w
 	}
 }
 
-// description is what is shown of a job. What is missing is nil.
-type description struct {
-	Job        train.Job            `json:"job"`
-	RunSeconds float64              `json:"run_seconds"`
-	Attempt    *view.Attempt        `json:"attempt,omitempty"`
-	Report     *train.AttemptReport `json:"report,omitempty"`
-	Batches    []view.EpochBatch    `json:"batches,omitempty"`
-	Plan       *view.Plan           `json:"plan,omitempty"`
-	Company    *companyView         `json:"company,omitempty"`
-	// ContinuedBy are the jobs that began from its checkpoints.
-	ContinuedBy []train.JobID `json:"continued_by,omitempty"`
-	// Unsearched says that nobody has looked for them.
-	Unsearched bool `json:"continued_by_unknown,omitempty"`
-	// Progress is the part of the training that is done, by its steps if they are known.
-	Progress *float64 `json:"progress,omitempty"`
-	// Silent is set while running code reports no more steps.
-	Silent  *train.Reason         `json:"silent,omitempty"`
-	Model   *train.Model          `json:"model,omitempty"`
-	Account *train.Account        `json:"account,omitempty"`
-	Course  *train.EnergyProgress `json:"course,omitempty"`
-	Tuning  *view.Tuning          `json:"tuning,omitempty"`
-	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
-	// started.
-	Mounted *bool `json:"mounted,omitempty"`
-	// Folders are paths on the job's machine. It is nil before the start, for pods, and if the executor does not answer.
-	Folders *train.Folders `json:"folders,omitempty"`
-	// CheckpointPath is the machine's path of the newest checkpoint.
-	CheckpointPath string `json:"checkpoint_path,omitempty"`
-}
-
 func describe(ctx context.Context, a *console.Console, y console.Yard, ref string, now time.Time) error {
 	detail, err := y.Job(ctx, ref, exit.Failed)
 	if err != nil {
 		return err
 	}
-	d := describing(detail)
+	d := explain.Of(detail)
+	d.Company = companyOf(detail)
 	if d.Mounted != nil {
-		d.locate(ctx, y)
+		locate(ctx, y, &d)
 	}
 	if a.Output == "json" {
 		return a.PrintJSON(d)
 	}
-	_, err = fmt.Fprint(a.Stdout, describeText(d, now))
+	_, err = fmt.Fprint(a.Stdout, explain.Explain(d, now))
 	return err
 }
 
 // locate asks the executor of a job that has started where its files are.
-func (d *description) locate(ctx context.Context, y console.Yard) {
+func locate(ctx context.Context, y console.Yard, d *explain.Job) {
 	answer, err := results.Ask(ctx, y, train.FileRequest{Job: d.Job.ID})
 	if err != nil {
 		return
@@ -86,21 +56,5 @@ func (d *description) locate(ctx context.Context, y console.Yard) {
 	d.Folders = &answer.Folders
 	if d.Report != nil && d.Report.Checkpoint != "" {
 		d.CheckpointPath = answer.Folders.OnHost(d.Report.Checkpoint)
-	}
-}
-
-// card is what became of the job.
-func (d description) card() render.Card {
-	c := render.Card{Job: d.Job, Account: d.Account, Report: d.Report, Folders: d.Folders}
-	if d.Attempt != nil {
-		c.Places = d.Attempt.Places()
-	}
-	return c
-}
-
-func describing(d view.Detail) description {
-	return description{
-		Job: d.Job, RunSeconds: d.RunSeconds, Attempt: d.Attempt, Report: d.Report, Batches: d.Batches, Plan: d.Plan, Company: viewCompany(d),
-		ContinuedBy: d.ContinuedBy, Unsearched: d.Unsearched, Progress: d.Progress, Silent: d.Silent, Model: d.Model, Account: d.Account, Course: d.Course, Tuning: d.Tuning, Mounted: d.Mounted,
 	}
 }

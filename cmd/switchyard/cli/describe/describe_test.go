@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -49,10 +50,11 @@ func TestDescribe(t *testing.T) {
 
 func TestDescribeShowsTheNewestChanges(t *testing.T) {
 	j := clitest.Bert()
-	for i := range historyShown + 5 {
+	const shown = 30
+	for i := range shown + 5 {
 		j.History = append(j.History, train.Change{At: clitest.Noon, Fact: "queued", State: train.StateQueued, Message: fmt.Sprintf("change %02d", i)})
 	}
-	text := describeText(description{Job: j}, clitest.Noon)
+	text := explain.Explain(explain.Job{Job: j}, clitest.Noon).String()
 	if !strings.Contains(text, "5 changes before") || strings.Contains(text, "change 04") || !strings.Contains(text, "change 05") || !strings.Contains(text, "change 34") {
 		t.Error(text)
 	}
@@ -64,11 +66,11 @@ func TestDescribeSaysWhatHoldsAJobToItsPart(t *testing.T) {
 		"": "memory      none: nothing", train.NotEnforced: "memory      none: nothing",
 	} {
 		a := view.Attempt{Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Enforcement: level}
-		if text := describeText(description{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, clitest.Noon); !strings.Contains(text, words) {
+		if text := explain.Explain(explain.Job{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, clitest.Noon).String(); !strings.Contains(text, words) {
 			t.Errorf("%s: want %q in\n%s", level, words, text)
 		}
 		a.Memory = 0
-		if text := describeText(description{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, clitest.Noon); strings.Contains(text, "\nmemory") != (level == train.EnforcedByMIG) {
+		if text := explain.Explain(explain.Job{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, clitest.Noon).String(); strings.Contains(text, "\nmemory") != (level == train.EnforcedByMIG) {
 			t.Errorf("%s of a whole device:\n%s", level, text)
 		}
 	}
@@ -76,15 +78,15 @@ func TestDescribeSaysWhatHoldsAJobToItsPart(t *testing.T) {
 
 // A description of which nearly everything is missing still is one.
 func TestDescribeOfAlmostNothing(t *testing.T) {
-	text := describeText(description{Job: train.Job{ID: "x", State: train.StateSubmitted}}, clitest.Noon)
+	text := explain.Explain(explain.Job{Job: train.Job{ID: "x", State: train.StateSubmitted}}, clitest.Noon).String()
 	if !strings.Contains(text, "job x\n") || !strings.Contains(text, "not read by admission yet") {
 		t.Error(text)
 	}
 	waiting := train.Job{ID: "x", State: train.StateRecovering, Attempt: 1, RunSeconds: 3, SubmittedAt: clitest.Ago(time.Minute)}
-	text = describeText(description{
+	text = explain.Explain(explain.Job{
 		Job: waiting, RunSeconds: 3, Attempt: &view.Attempt{Number: 1, Phase: train.PhaseExited, Node: "a", NotBefore: clitest.Noon.Add(4 * time.Second)}, Report: &train.AttemptReport{},
 		Model: &train.Model{}, Account: &train.Account{},
-	}, clitest.Noon)
+	}, clitest.Noon).String()
 	if !strings.Contains(text, "the next one in 4.0s") || !strings.Contains(text, "keeps its devices until it ends") {
 		t.Error(text)
 	}
@@ -109,7 +111,7 @@ func TestDescribeHoldsThePredictionAgainstTheDeadline(t *testing.T) {
 		{running, nil, "deadline    13:00:00\n"},
 		{ended, nil, "ended 30m00s late"},
 	} {
-		if text := describeText(description{Job: c.job, Plan: c.plan}, clitest.Noon); !strings.Contains(text, c.want) {
+		if text := explain.Explain(explain.Job{Job: c.job, Plan: c.plan}, clitest.Noon).String(); !strings.Contains(text, c.want) {
 			t.Errorf("want %q in:\n%s", c.want, text)
 		}
 	}
@@ -127,7 +129,7 @@ func TestDescribeTellsWhatEnergyBought(t *testing.T) {
 		{EpochsDone: 2, Energy: 400 * unit.Joule, Loss: new(1.5), Metrics: map[string]float64{"accuracy": 0.7}},
 		{EpochsDone: 3, Energy: 600 * unit.Joule, Loss: new(1.2), Metrics: map[string]float64{"accuracy": 0.6}},
 	}}
-	text := describeText(description{Job: job, Account: &account, Course: &course}, clitest.Noon)
+	text := explain.Explain(explain.Job{Job: job, Account: &account, Course: &course}, clitest.Noon).String()
 	for _, want := range []string{
 		"cpu 100 J, gpu 700 J (known for 90 % of the time)", "100 J for devices", "50.0 J split without", "30.0 J of work that was lost (failed)", "200 J\n", "40.0 mJ\n",
 		"2000 J in total", "600 J to 1.2, the lowest so far, in epoch 3", "400 J to 0.7, the highest so far, in epoch 2",
@@ -137,7 +139,7 @@ func TestDescribeTellsWhatEnergyBought(t *testing.T) {
 		}
 	}
 	account.Final = true
-	if text := describeText(description{Job: job, Account: &account}, clitest.Noon); strings.Contains(text, "in all, if") {
+	if text := explain.Explain(explain.Job{Job: job, Account: &account}, clitest.Noon).String(); strings.Contains(text, "in all, if") {
 		t.Error("an ended job is expected to use more")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/chart"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )

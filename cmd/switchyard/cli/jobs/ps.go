@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/describe"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -214,7 +214,7 @@ func psColumns(jobs []view.Job) []psColumn {
 	all := []psColumn{
 		{"PROJECT", func(j view.Job) bool { return j.Project != "" }, func(j view.Job) string { return render.Cell(j.Project, width) }},
 		{"LABELS", func(j view.Job) bool { return len(j.Labels) > 0 }, func(j view.Job) string { return render.Cell(train.JoinLabels(j.Labels), width) }},
-		{"BATCH", func(j view.Job) bool { return j.Tuning != nil }, func(j view.Job) string { return describe.Batch(j.Tuning) }},
+		{"BATCH", func(j view.Job) bool { return j.Tuning != nil }, func(j view.Job) string { return explain.Batch(j.Tuning) }},
 	}
 	return slices.DeleteFunc(all, func(c psColumn) bool { return !slices.ContainsFunc(jobs, c.has) })
 }

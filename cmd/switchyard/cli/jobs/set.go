@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/describe"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -195,7 +195,7 @@ func set(ctx context.Context, a *console.Console, y console.Yard, refs []string,
 		row, err := setOne(ctx, y, j, request)
 		rows.add(row, err)
 	}
-	return rows.print(a, func(r setRow) string { return fmt.Sprintf("job %s %s", r.ID, describe.EditWords(r.Edited)) })
+	return rows.print(a, func(r setRow) string { return fmt.Sprintf("job %s %s", r.ID, explain.EditWords(r.Edited)) })
 }
 
 func setOne(ctx context.Context, y console.Yard, j train.Job, request event.EditRequested) (setRow, error) {

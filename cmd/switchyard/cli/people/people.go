@@ -14,14 +14,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // Commands returns the commands.
-func Commands() []console.Command { return []console.Command{userCommand, tenantCommand} }
+func Commands() []console.Command { return []console.Command{userCommand, tenantCommand, openCommand} }
 
 func userCommand(a *console.Console) *cobra.Command {
 	cmd := parent("user", "Give people a role and a tenant")

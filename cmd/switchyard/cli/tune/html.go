@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/chart"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 )
 

@@ -1,4 +1,4 @@
-package describe
+package explain
 
 import (
 	"fmt"
@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // energy prints the energy of a job, how it was measured, and what it achieved.
-func (p *page) energy(d description) {
+func (p *page) energy(d Job) {
 	account := d.Account
 	if account == nil {
 		return

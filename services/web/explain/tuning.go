@@ -1,10 +1,10 @@
-package describe
+package explain
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )

@@ -1,14 +1,14 @@
-package describe
+package explain
 
 import (
 	"fmt"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // model prints what the profiler has learned.
-func (p *page) model(d description) {
+func (p *page) model(d Job) {
 	m := d.Model
 	if m == nil {
 		return

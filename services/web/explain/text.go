@@ -1,4 +1,4 @@
-package describe
+package explain
 
 import (
 	"cmp"
@@ -6,37 +6,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// page builds the text: labelled lines, then tables. Callers escape text that comes from users.
-type page struct{ strings.Builder }
-
-// field adds a labelled line.
-func (p *page) field(label, format string, args ...any) {
-	fmt.Fprintf(p, "%-11s %s\n", label, fmt.Sprintf(format, args...))
-}
-
-func (p *page) section(title string) { fmt.Fprintf(p, "\n%s\n", title) }
-
-// rows adds a table, indented below its section.
-func (p *page) rows(header string, lines []string) {
-	w := tabwriter.NewWriter(p, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "  "+header)
-	for _, line := range lines {
-		fmt.Fprintln(w, "  "+line)
-	}
-	_ = w.Flush() // a Builder takes everything
-}
-
-// describeText formats a description for people. Times are in now's zone.
-func describeText(d description, now time.Time) string {
-	var p page
+// Explain says what is known about a job. Times are in now's zone.
+func Explain(d Job, now time.Time) Text {
+	p := page{sections: []Section{{}}}
 	j := d.Job
 	head := fmt.Sprintf("job %s", j.ID)
 	if j.Spec.Name != "" {
@@ -45,7 +24,6 @@ func describeText(d description, now time.Time) string {
 	if j.Spec.User != "" {
 		head += ", of " + render.EscapeText(j.Spec.User)
 	}
-	fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	if d.Silent != nil {
 		p.field("Why:", "%s", because(*d.Silent))
@@ -75,7 +53,7 @@ func describeText(d description, now time.Time) string {
 	p.energy(d)
 	p.history(j.History, now)
 	p.logTail(j)
-	return p.String()
+	return Text{Title: head, Sections: p.sections}
 }
 
 func (p *page) standing(j train.Job, now time.Time) {
@@ -111,7 +89,7 @@ func (p *page) standing(j train.Job, now time.Time) {
 	}
 }
 
-func (p *page) plan(d description, now time.Time) {
+func (p *page) plan(d Job, now time.Time) {
 	if d.Plan == nil {
 		return
 	}
@@ -147,7 +125,7 @@ func (p *page) times(j train.Job, now time.Time) {
 }
 
 // course prints the progress of the job, and what happened on the way.
-func (p *page) course(d description, now time.Time) {
+func (p *page) course(d Job, now time.Time) {
 	j := d.Job
 	p.progress(d)
 	if j.State.Terminal() {
@@ -176,7 +154,7 @@ func (p *page) course(d description, now time.Time) {
 }
 
 // progress prints how far the job is in epochs and steps, as far as they are known.
-func (p *page) progress(d description) {
+func (p *page) progress(d Job) {
 	const width = 20
 	s := d.Job.Spec
 	if d.Progress == nil || s.Epochs() == 0 {
@@ -212,7 +190,7 @@ func because(r train.Reason) string {
 }
 
 // checkpoint says from what the job would go on, and when it saves next.
-func (p *page) checkpoint(d description, now time.Time) {
+func (p *page) checkpoint(d Job, now time.Time) {
 	j, r := d.Job, d.Report
 	if r == nil {
 		return
@@ -232,7 +210,7 @@ func (p *page) checkpoint(d description, now time.Time) {
 }
 
 // leaving says how and when a job can leave its devices.
-func (p *page) leaving(d description, now time.Time) {
+func (p *page) leaving(d Job, now time.Time) {
 	r := d.Report
 	switch end, known := r.NextSave(d.Job.Spec, len(d.Job.Devices), now); {
 	case r.Signal == train.SignalSave:
@@ -270,7 +248,7 @@ func counted(n int, one, many string) string {
 }
 
 // deadline compares the end, or the predicted end, with the user's deadline.
-func (p *page) deadline(d description, now time.Time) {
+func (p *page) deadline(d Job, now time.Time) {
 	j := d.Job
 	if j.Spec.Deadline == nil {
 		return
@@ -306,7 +284,7 @@ func (p *page) limit(j train.Job, now time.Time) {
 }
 
 // finish compares the predicted end with the end.
-func (p *page) finish(d description, now time.Time) {
+func (p *page) finish(d Job, now time.Time) {
 	j := d.Job
 	switch {
 	case j.State == train.StateSucceeded && !j.FirstPredictedFinish.IsZero():
@@ -488,7 +466,7 @@ func noticeWords(n train.NotifySpec) string {
 }
 
 // folders prints the job's folders, and the names by which the job sees them.
-func (p *page) folders(d description) {
+func (p *page) folders(d Job) {
 	s := d.Job.Spec
 	own := "(the scheduler's own folder for this job)"
 	for _, f := range []struct{ label, host, mount, variable string }{
@@ -536,7 +514,7 @@ func (p *page) history(changes []train.Change, now time.Time) {
 	}
 	p.section("history")
 	if hidden := len(changes) - historyShown; hidden > 0 {
-		fmt.Fprintf(p, "  .. %s before (-o json has all)\n", render.Plural(hidden, "change"))
+		p.text(fmt.Sprintf("  .. %s before (-o json has all)\n", render.Plural(hidden, "change")))
 		changes = changes[hidden:]
 	}
 	const width = 90
@@ -555,7 +533,7 @@ func (p *page) logTail(j train.Job) {
 	}
 	p.section("end of the output (all of it: switchyard logs " + string(j.ID) + ")")
 	for line := range strings.Lines(strings.TrimSuffix(render.EscapeLines(j.LogTail), "\n") + "\n") {
-		fmt.Fprint(p, "  | "+line)
+		p.text("  | " + line)
 	}
 }
 
@@ -565,4 +543,13 @@ func spread(parts []train.Part, of string) string {
 		return train.JoinPlaces(parts)
 	}
 	return fmt.Sprintf("%s %s node %s", parts[0], of, parts[0].Node)
+}
+
+// card is what became of the job.
+func (d Job) card() render.Card {
+	c := render.Card{Job: d.Job, Account: d.Account, Report: d.Report, Folders: d.Folders}
+	if d.Attempt != nil {
+		c.Places = d.Attempt.Places()
+	}
+	return c
 }

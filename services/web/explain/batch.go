@@ -1,15 +1,15 @@
-package describe
+package explain
 
 import (
 	"fmt"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // batchChoice prints the planned batch of a job whose batch the planner chooses, and why it was chosen.
-func (p *page) batchChoice(d description) {
+func (p *page) batchChoice(d Job) {
 	if own := d.Job.OwnBatch; own > 0 {
 		p.field("batch", "passes of %d on each device: the code does not follow the batch that it is asked for, so that the job is planned with its own", own)
 		return

@@ -1,0 +1,264 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+)
+
+// openBench is a bench whose page is served over TCP.
+func openBench(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
+	b.config.Listen = "127.0.0.1:0"
+	return b
+}
+
+// link asks over the socket of the bench's client for a link.
+func (b *bench) link() *url.URL {
+	b.t.Helper()
+	status, link := answerOf[api.Link](b, b.send("POST", "/api/v1/links", ""))
+	at, err := url.Parse(link.URL)
+	if err != nil || status != http.StatusCreated || at.Port() == "" {
+		b.t.Fatalf("a link: %d %+v, %v", status, link, err)
+	}
+	return at
+}
+
+// overTCP returns a client that connects to the page, whatever host a request names.
+func overTCP(t *testing.T, at *url.URL) *http.Client {
+	t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", at.Host)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}, Jar: jar, Timeout: time.Minute}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// login begins a session by a link.
+func (b *bench) login(at *url.URL) *http.Response {
+	b.t.Helper()
+	token := strings.TrimPrefix(at.Fragment, "login=")
+	response := b.send("POST", api.SessionPath, `{"token": "`+token+`"}`)
+	response.Body.Close()
+	return response
+}
+
+// enter makes the client of a bench one with a session over TCP, of the user that its client was on the socket.
+func (b *bench) enter() {
+	b.t.Helper()
+	at := b.link()
+	b.client = overTCP(b.t, at)
+	if response := b.login(at); response.StatusCode != http.StatusNoContent {
+		b.t.Fatalf("log in: %s", response.Status)
+	}
+}
+
+func TestALinkLogsInOnce(t *testing.T) {
+	b := openBench(t)
+	stop := b.serve()
+	b.put(train.Job{ID: "a", State: train.StateQueued})
+	at, socket := b.link(), b.client
+	b.client = overTCP(t, at)
+	response := b.login(at)
+	set := response.Header.Get("Set-Cookie")
+	if response.StatusCode != http.StatusNoContent || !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || !strings.Contains(set, "Path=/") {
+		t.Errorf("%s, cookie %q", response.Status, set)
+	}
+	status, about := ask[api.About](b, "GET", "/api/v1")
+	if status != http.StatusOK || about.Person.Role != "admin" || about.Person.Name != "" {
+		t.Errorf("the owner is %d %+v", status, about.Person)
+	}
+	inside := b.client
+	b.client = overTCP(t, at)
+	if again := b.login(at); again.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a link works twice: %s", again.Status)
+	}
+	value := strings.TrimPrefix(strings.Split(set, ";")[0], "switchyard-"+at.Port()+"=")
+	kept, err := os.ReadFile(filepath.Join(b.dir, sessionsName))
+	info, _ := os.Stat(filepath.Join(b.dir, sessionsName))
+	if err != nil || strings.Contains(string(kept), value) || len(value) < 40 || info.Mode().Perm() != 0o600 {
+		t.Errorf("the session %q is kept as %s, mode %s, %v", value, kept, info.Mode(), err)
+	}
+
+	stop() // and a session outlives the process
+	b.client, b.config.Listen = socket, at.Host
+	b.serve()
+	b.client = inside
+	inside.CloseIdleConnections()
+	if status, _ := ask[api.About](b, "GET", "/api/v1"); status != http.StatusOK {
+		t.Errorf("after a restart: %d", status)
+	}
+	response = b.send("DELETE", api.SessionPath, "")
+	response.Body.Close()
+	if status, _ := ask[api.Problem](b, "GET", "/api/v1"); response.StatusCode != http.StatusNoContent || status != http.StatusUnauthorized {
+		t.Errorf("logged out: %s, then %d", response.Status, status)
+	}
+}
+
+func TestWithoutASessionThereIsOnlyThePage(t *testing.T) {
+	b := openBench(t)
+	b.serve()
+	at := b.link()
+	b.client = overTCP(t, at)
+	for path, want := range map[string]int{
+		"/": 401, "/index.html": 401, "/page.js": 200, "/page.css": 200, "/icon.svg": 200, "/api/v1": 401, "/api/v1/jobs": 401, "/api/v1/changes": 401,
+		"/api/v1/nodes/n/log?job=a": 401, "/api/": 401, "/../web-sessions.json": 404,
+	} {
+		response := b.send("GET", path, "")
+		text, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.StatusCode != want || want == 401 && !strings.Contains(string(text), "switchyard open") {
+			t.Errorf("GET %s: %s %s", path, response.Status, text)
+		}
+		if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'; script-src 'self'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("GET %s: policy %q", path, policy)
+		}
+	}
+	for path, want := range map[string]int{"/api/v1/links": 401, "/api/v1/jobs/a/cancel_requested": 401, api.SessionPath: 400} {
+		if response := b.send("POST", path, ""); response.StatusCode != want {
+			t.Errorf("POST %s: %s", path, response.Status)
+		}
+	}
+	if response := b.login(at); response.StatusCode != http.StatusNoContent {
+		t.Fatal(response.Status)
+	}
+	if status, p := ask[api.Problem](b, "POST", "/api/v1/links"); status != http.StatusForbidden || !strings.Contains(p.Fix, "switchyard open") {
+		t.Errorf("a session makes links: %d %+v", status, p)
+	}
+	response := b.send("GET", "/", "")
+	text, _ := io.ReadAll(response.Body)
+	response.Body.Close()
+	if response.StatusCode != 200 || strings.Contains(string(text), "<script>") || strings.Contains(string(text), "://") {
+		t.Errorf("the page: %s %s", response.Status, text)
+	}
+}
+
+// A page of another site cannot ask in the name of who is logged in, nor under a name of its own.
+func TestForeignPagesAreRefused(t *testing.T) {
+	b := openBench(t)
+	b.config.Hosts = []string{"yard.example"}
+	b.serve()
+	b.put(train.Job{ID: "a", State: train.StateQueued})
+	onSocket := b.client
+	b.enter()
+	for _, door := range []*http.Client{b.client, onSocket} {
+		b.client = door
+		for _, c := range []struct {
+			host, method, path, header, value string
+			want                              int
+		}{
+			{"switchyard", "POST", "/api/v1/jobs/a/cancel_requested", "Origin", "http://evil.example", 403},
+			{"switchyard", "POST", "/api/v1/jobs/a/cancel_requested", "Origin", "null", 403},
+			{"switchyard", "POST", "/api/v1/jobs/a/cancel_requested", "Sec-Fetch-Site", "cross-site", 403},
+			{"switchyard", "POST", "/api/v1/jobs/a/cancel_requested", "Sec-Fetch-Site", "same-site", 403},
+			{"switchyard", "POST", "/api/v1/session", "Origin", "http://evil.example", 403},
+			{"switchyard", "DELETE", "/api/v1/session", "Sec-Fetch-Site", "cross-site", 403},
+			{"switchyard", "GET", "/api/v1/jobs", "Sec-Fetch-Site", "cross-site", 403},
+			{"switchyard", "GET", "/api/v1/jobs", "Sec-Fetch-Site", "same-site", 403},
+			{"switchyard", "GET", "/api/v1/jobs", "Sec-Fetch-Site", "same-origin", 200},
+			{"switchyard", "GET", "/", "Sec-Fetch-Site", "cross-site", 200},
+			{"switchyard", "POST", "/api/v1/jobs/a/cancel_requested", "Origin", "http://switchyard", 202},
+			{"switchyard", "POST", "/api/v1/jobs/a/cancel_requested", "Sec-Fetch-Site", "same-origin", 202},
+			{"evil.example", "GET", "/", "", "", 421},
+			{"evil.example:7470", "GET", "/api/v1/jobs", "", "", 421},
+			{"localhost.evil.example", "GET", "/api/v1/jobs", "", "", 421},
+			{"", "GET", "/api/v1/jobs", "", "", 421},
+		} {
+			r, err := http.NewRequestWithContext(b.ctx, c.method, "http://switchyard"+c.path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = c.host
+			if c.host == "" {
+				r.Host = "[]"
+			}
+			if c.header != "" {
+				r.Header.Set(c.header, c.value)
+			}
+			response, err := b.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != c.want {
+				t.Errorf("%+v: %s", c, response.Status)
+			}
+		}
+	}
+	b.client = onSocket
+	for _, host := range []string{"localhost:1", "127.0.0.1:8080", "[::1]:7470", "YARD.example", "10.1.2.3"} {
+		r, err := http.NewRequestWithContext(b.ctx, "GET", "http://switchyard/api/v1", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		response, err := b.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", host, response.Status)
+		}
+	}
+}
+
+func TestATakenPortIsNoReasonToStop(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	b := newBench(t)
+	b.config.Listen = taken.Addr().String()
+	b.serve()
+	at := b.link()
+	if at.Host == taken.Addr().String() {
+		t.Errorf("two programs listen on %s", at.Host)
+	}
+	b.enter()
+}
+
+// A browser that lost the stream comes back with the header.
+func TestTheStreamGoesOnOverTCP(t *testing.T) {
+	b := openBench(t)
+	b.serve()
+	b.enter()
+	_, about := ask[json.RawMessage](b, "GET", "/api/v1/jobs")
+	response := b.send("GET", "/api/v1/jobs", "")
+	response.Body.Close()
+	position := response.Header.Get(api.PositionHeader)
+	if position == "" {
+		t.Fatalf("no position: %s", about)
+	}
+	for _, id := range []train.JobID{"first", "second"} {
+		b.put(train.Job{ID: id, State: train.StateQueued})
+		stream := b.send("GET", "/api/v1/changes", "", api.PositionHeader, position)
+		lines := bufio.NewScanner(stream.Body)
+		for lines.Scan() && !strings.Contains(lines.Text(), `"id":"`+string(id)+`"`) {
+			if at, is := strings.CutPrefix(lines.Text(), "id: "); is {
+				position = at
+			}
+		}
+		stream.Body.Close()
+	}
+}

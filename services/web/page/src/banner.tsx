@@ -1,0 +1,47 @@
+import { duration } from "./format";
+import { JobLink } from "./parts";
+import { useNow, useStore } from "./store";
+import type { ComponentChildren } from "preact";
+
+// A job that failed asks for a person for a day.
+const recent = 24 * 3600 * 1000;
+// The agent of a node writes every few seconds.
+const silent = 30_000;
+
+// Banner names what needs a person.
+export function Banner() {
+  const { order, nodes, live, problem } = useStore();
+  const now = useNow();
+  const lines: { key: string; what: ComponentChildren; bad?: boolean }[] = [];
+  if (live === "away") {
+    lines.push({ key: "away", bad: true, what: <>Switchyard does not answer; what you see may be old. The page tries again by itself. {problem && <span class="dim">{problem}</span>}</> });
+  }
+  for (const n of nodes) {
+    const age = now - Date.parse(n.seen_at);
+    if (age > silent) lines.push({ key: "n" + n.id, bad: true, what: <>The agent of node <b>{n.name || n.id}</b> is away for {duration(age / 1000)}.</> });
+    if (n.reports_waiting) lines.push({ key: "r" + n.id, what: <>Node <b>{n.name || n.id}</b> holds {n.reports_waiting} reports that the bus does not take: its disk may be full.</> });
+    for (const [meter, why] of Object.entries(n.meter_troubles ?? {})) lines.push({ key: "m" + n.id + meter, what: <>Meter {meter} of node <b>{n.name || n.id}</b> does not work: {why}</> });
+  }
+  const quiet = order.filter((j) => j.reason === "Silent");
+  for (const j of quiet.slice(0, 3)) lines.push({ key: "s" + j.id, bad: true, what: <><JobLink id={j.id} name={j.name} /> is silent: {j.message}</> });
+  const failed = order.filter((j) => j.state === "failed" && j.finished_at && now - Date.parse(j.finished_at) < recent);
+  const first = failed[0];
+  if (first) {
+    lines.push({
+      key: "failed",
+      what: failed.length === 1
+        ? <><JobLink id={first.id} name={first.name} /> failed: {first.message}</>
+        : <><a href="#/jobs?state=failed">{failed.length} jobs failed</a> within a day, last <JobLink id={first.id} name={first.name} />: {first.message}</>,
+    });
+  }
+  if (lines.length === 0) return null;
+  return (
+    <section class="banner" aria-label="What needs a person">
+      <ul>
+        {lines.map((l) => (
+          <li key={l.key} class={l.bad ? "bad" : ""}><span class="sign" aria-hidden="true">{l.bad ? "✕" : "!"}</span><span>{l.what}</span></li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,72 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { digits } from "./format";
+
+interface Point { x: number; y: number }
+export interface Series { name: string; points: Point[]; dots?: boolean; dashed?: boolean }
+
+// ticks are round values that divide a range into about n parts.
+function ticks(low: number, high: number, n: number): number[] {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / n;
+  const size = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * size).find((s) => s >= raw) ?? raw;
+  const all: number[] = [];
+  for (let v = Math.ceil(low / step) * step; v <= high + step / 1e6; v += step) all.push(Math.abs(v) < step / 1e6 ? 0 : v);
+  return all;
+}
+
+const height = 220, left = 48, bottom = 24, top = 8, right = 12;
+
+// useWidth is the width of a drawing, so that its text is as large as that around it.
+export function useWidth() {
+  const ref = useRef<SVGSVGElement>(null);
+  const [width, set] = useState(560);
+  useEffect(() => {
+    const e = ref.current;
+    if (!e) return;
+    const watch = new ResizeObserver(([entry]) => entry && set(Math.max(280, Math.round(entry.contentRect.width))));
+    watch.observe(e);
+    return () => watch.disconnect();
+  }, []);
+  return { ref, width };
+}
+
+// Chart draws lines, and the first series as a table below.
+export function Chart({ title, x, series }: { title: string; x: string; series: Series[] }) {
+  const { ref, width } = useWidth();
+  const all = series.flatMap((s) => s.points);
+  const xs = all.map((p) => p.x), ys = all.map((p) => p.y).filter(Number.isFinite);
+  let [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+  if (x0 === x1) [x0, x1] = [x0 - 1, x1 + 1];
+  if (y0 === y1) [y0, y1] = [y0 - 1, y1 + 1];
+  const sx = (v: number) => left + ((v - x0) / (x1 - x0)) * (width - left - right);
+  const sy = (v: number) => height - bottom - ((v - y0) / (y1 - y0)) * (height - bottom - top);
+  const first = series[0];
+  return (
+    <figure class="chart">
+      <svg ref={ref} height={height} role="img" aria-label={title}>
+        {ticks(y0, y1, 4).map((v) => <g key={v}><line class="grid" x1={left} x2={width - right} y1={sy(v)} y2={sy(v)} /><text x={left - 6} y={sy(v) + 4} text-anchor="end">{digits(v)}</text></g>)}
+        {ticks(x0, x1, 6).filter(Number.isInteger).map((v) => <text key={v} x={sx(v)} y={height - 6} text-anchor="middle">{v}</text>)}
+        {series.map((s, i) => (
+          <g key={s.name} class={`series s${i}`}>
+            <polyline points={s.points.filter((p) => Number.isFinite(p.y)).map((p) => `${sx(p.x).toFixed(1)},${sy(p.y).toFixed(1)}`).join(" ")} stroke-dasharray={s.dashed ? "5 4" : undefined} />
+            {s.dots && s.points.length < 80 && s.points.map((p) => <circle key={p.x} cx={sx(p.x)} cy={sy(p.y)} r="2.5"><title>{`${x} ${p.x}: ${digits(p.y)}`}</title></circle>)}
+          </g>
+        ))}
+      </svg>
+      <figcaption class="small">
+        {series.map((s, i) => <span key={s.name} class={`key s${i}`}><svg width="18" height="8" aria-hidden="true"><line x1="0" x2="18" y1="4" y2="4" stroke-dasharray={s.dashed ? "5 4" : undefined} /></svg>{s.name}</span>)}
+        <span class="dim">by {x}</span>
+      </figcaption>
+      {first && (
+        <details>
+          <summary class="small">as a table</summary>
+          <div class="scroll"><table>
+            <thead><tr><th>{x}</th><th class="right">{first.name}</th></tr></thead>
+            <tbody>{first.points.map((p, i) => <tr key={i}><td>{p.x}</td><td class="right number">{p.y}</td></tr>)}</tbody>
+          </table></div>
+        </details>
+      )}
+    </figure>
+  );
+}

@@ -1,0 +1,55 @@
+import type { Moment } from "./types";
+
+export function duration(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "–";
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} m ${String(s % 60).padStart(2, "0")} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} m`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+export function clock(iso: string, now: number): string {
+  const t = new Date(iso);
+  const time = t.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+  if (t.toDateString() === new Date(now).toDateString()) return time;
+  return t.toLocaleDateString([], { day: "numeric", month: "short" }) + " " + time;
+}
+
+// until is the time to a predicted moment, with half of its interval.
+export function until(m: Moment | undefined, now: number): string {
+  if (!m) return "";
+  const at = Date.parse(m.expected) - now;
+  const spread = (Date.parse(m.high) - Date.parse(m.low)) / 2000;
+  const text = at < 1000 ? "any moment" : `in ${duration(at / 1000)}`;
+  return spread >= 1 ? `${text} ± ${duration(spread)}` : text;
+}
+
+export function energy(microjoules: number): string {
+  const j = microjoules / 1e6;
+  if (j === 0) return "–";
+  for (const [unit, size] of [["MWh", 3.6e9], ["kWh", 3.6e6], ["Wh", 3600]] as const) {
+    if (j >= size) return `${digits(j / size)} ${unit}`;
+  }
+  return `${digits(j)} J`;
+}
+
+export const watts = (microwatts: number) => `${digits(microwatts / 1e6)} W`;
+
+export function bytes(n: number): string {
+  for (const [unit, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]] as const) {
+    if (n >= size) return `${digits(n / size)} ${unit}`;
+  }
+  return `${n} B`;
+}
+
+export function digits(x: number): string {
+  if (x === 0) return "0";
+  const a = Math.abs(x);
+  if (a >= 100) return x.toFixed(0);
+  if (a >= 10) return x.toFixed(1);
+  if (a >= 0.01) return x.toFixed(2);
+  return x.toPrecision(2);
+}
+
+export const percent = (part: number) => `${Math.floor(100 * part + 1e-6)} %`;

@@ -1,0 +1,184 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Refused, get, post, segment } from "./api";
+import { Chart } from "./chart";
+import { clock, duration, energy, until, watts } from "./format";
+import { Log } from "./log";
+import { Panel, Progress, State, isActive, isOver } from "./parts";
+import { act, notice, useNow, useStore, words } from "./store";
+import { Timeline } from "./timeline";
+import type { Explanation, Detail, Section, Standing } from "./types";
+
+const refresh = 3000;
+
+interface Known { detail?: Detail; explanation?: Explanation; home?: string; error?: string }
+
+export function JobPage({ id }: { id: string }) {
+  const { jobs } = useStore();
+  const now = useNow();
+  const listed = jobs.get(id);
+  const [known, set] = useState<Known>({});
+  const loaded = useRef("");
+  useEffect(() => {
+    let over = false;
+    const load = async () => {
+      try {
+        const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+        const [detail, explanation, standing] = await Promise.all([
+          get<Detail>(`/jobs/${segment(id)}`),
+          get<Explanation>(`/jobs/${segment(id)}/explanation`, { zone }),
+          get<Standing>(`/jobs/${segment(id)}/standing`),
+        ]);
+        if (over) return;
+        loaded.current = detail.body.job.state;
+        set({ detail: detail.body, explanation: explanation.body, home: standing.body.home });
+      } catch (err) {
+        if (!over && (!loaded.current || (err instanceof Refused && err.status === 404))) set({ error: words(err) });
+      }
+    };
+    void load();
+    const timer = setInterval(() => {
+      if (!isOver(loaded.current)) void load();
+    }, refresh);
+    return () => {
+      over = true;
+      clearInterval(timer);
+    };
+    // What has ended may be resumed, so a change of the state in the list loads it again.
+  }, [id, listed?.state]);
+  const { detail, explanation } = known;
+  if (known.error) return <p class="empty" role="alert">{known.error}</p>;
+  if (!detail || !explanation) return <p class="empty">Loading…</p>;
+  const job = detail.job;
+  const finish = detail.plan?.predicted?.finish ?? listed?.predicted?.finish;
+  const start = detail.plan?.predicted?.start ?? listed?.predicted?.start;
+  const [standing, ...sections] = explanation.sections;
+  return (
+    <>
+      <div class="head">
+        <h1 tabIndex={-1}>{job.spec.name || job.id}</h1>
+        <State state={job.state} />
+        <Actions detail={detail} />
+      </div>
+      <p class="dim small">{[job.id, job.spec.user, detail.experiment && `trial of ${detail.experiment}`].filter(Boolean).join(" · ")}</p>
+      <ul class="facts big">
+        <li><span class="dim">progress</span><Progress part={detail.progress} /></li>
+        {start && <li><span class="dim">starts</span><b>{until(start, now)}</b><span class="small dim">between {clock(start.low, now)} and {clock(start.high, now)}</span></li>}
+        {finish && !isOver(job.state) && <li><span class="dim">ends</span><b>{until(finish, now)}</b><span class="small dim">between {clock(finish.low, now)} and {clock(finish.high, now)}</span></li>}
+        {job.finished_at && isOver(job.state) && <li><span class="dim">ended</span><b>{clock(job.finished_at, now)}</b></li>}
+        <li><span class="dim">ran</span><b>{duration(detail.run_seconds)}</b></li>
+        {(job.devices?.length ?? 0) > 0 && <li><span class="dim">{isActive(job.state) ? "devices" : "last devices"}</span><b>{job.devices?.join(", ")}</b></li>}
+        {detail.account && <li><span class="dim">energy</span><b>{energy(detail.account.energy_uj)}</b><span class="small dim">mean {watts(detail.account.mean_uw)}</span></li>}
+      </ul>
+      {standing && <Panel title="Why"><Lines section={standing} /></Panel>}
+      <div class="two">
+        <Timeline job={job} now={now} />
+        <Loss detail={detail} />
+      </div>
+      <Log job={id} home={known.home} over={isOver(job.state)} />
+      {sections.map((s) => (
+        <details class="panel" key={s.title}>
+          <summary><h2>{s.title}</h2></summary>
+          <Lines section={s} />
+        </details>
+      ))}
+    </>
+  );
+}
+
+// Lines shows a part of the explanation that `switchyard describe` prints.
+function Lines({ section }: { section: Section }) {
+  return (
+    <>
+      {(section.parts ?? []).map((p, i) =>
+        p.header ? (
+          <div class="scroll" key={i}>
+            <table>
+              <thead><tr>{p.header.map((h, k) => <th key={k}>{h.toLowerCase()}</th>)}</tr></thead>
+              <tbody>{p.rows?.map((r, n) => <tr key={n}>{r.map((c, k) => <td key={k}>{c}</td>)}</tr>)}</tbody>
+            </table>
+          </div>
+        ) : p.text ? (
+          <pre class="text" key={i}>{p.text}</pre>
+        ) : (
+          <dl class="lines" key={i}>
+            <dt>{(p.label ?? "").trim().replace(/:$/, "")}</dt>
+            <dd>{(p.words ?? "").replace(/^[#.]{20} /, "")}</dd>
+          </dl>
+        ),
+      )}
+    </>
+  );
+}
+
+function Actions({ detail }: { detail: Detail }) {
+  const job = detail.job;
+  const [sure, ask] = useState(false);
+  const [priority, edit] = useState<string>();
+  const at = `/jobs/${segment(job.id)}`;
+  const over = isOver(job.state);
+  const stands = ["held", "paused"].includes(job.state);
+  const old = String(job.spec.priority ?? 50);
+  const again = async () => {
+    const name = (job.spec.name || job.id).replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 40);
+    const id = `${name}-${Array.from(crypto.getRandomValues(new Uint8Array(3)), (b) => b.toString(16).padStart(2, "0")).join("")}`;
+    try {
+      await post(`/jobs/${segment(id)}/submitted`, detail.submission ?? job.spec);
+      notice(`submitted again as ${id}`);
+      location.hash = `#/jobs/${id}`;
+    } catch (err) {
+      notice(words(err), true);
+    }
+  };
+  return (
+    <div class="actions" role="toolbar" aria-label="Actions">
+      {!over && !stands && <button onClick={() => void act(at + "/wanted", { state: "paused" }, "asked to pause: it leaves at its next save")}>Pause</button>}
+      {(stands || job.state === "failed" || job.state === "cancelled") && <button onClick={() => void act(at + "/wanted", { state: "run" }, "asked to go on")}>Resume</button>}
+      {!over && priority === undefined && <button onClick={() => edit(old)}>Priority {old}</button>}
+      {!over && priority !== undefined && (
+        <form
+          class="inline"
+          onSubmit={(e) => {
+            e.preventDefault();
+            const n = Number(priority);
+            void act(at + "/edit_requested", { set: { priority: n } }, `asked for priority ${n}`).then((ok) => ok && edit(undefined));
+          }}
+        >
+          <input type="number" min="0" max="100" step="1" required aria-label="Priority" value={priority} onInput={(e) => edit(e.currentTarget.value)} />
+          <button type="submit">Set</button>
+          <button type="button" class="quiet" onClick={() => edit(undefined)}>keep {old}</button>
+        </form>
+      )}
+      <button onClick={() => void again()}>Run again</button>
+      {!over && (sure
+        ? <button class="danger" onClick={() => void act(at + "/cancel_requested", {}, "asked to end").then(() => ask(false))}>Yes, cancel it</button>
+        : <button onClick={() => ask(true)}>Cancel…</button>)}
+    </div>
+  );
+}
+
+function Loss({ detail }: { detail: Detail }) {
+  const epochs = detail.course?.epochs ?? [];
+  const losses = epochs.flatMap((e) => (e.loss === undefined ? [] : [{ x: e.epochs_done, y: e.loss }]));
+  const names = [...new Set(epochs.flatMap((e) => Object.keys(e.metrics ?? {})))].sort();
+  const [metric, choose] = useState("");
+  const shown = metric || (losses.length > 0 ? "loss" : names[0]) || "";
+  if (!shown) return <Panel title="Loss"><p class="empty">It has reported no loss and no metric.</p></Panel>;
+  const points = shown === "loss" ? losses : epochs.flatMap((e) => { const y = e.metrics?.[shown]; return y === undefined ? [] : [{ x: e.epochs_done, y }]; });
+  const c = detail.model?.convergence;
+  const last = Math.max(detail.job.spec.max_epochs ?? 0, ...points.map((p) => p.x));
+  const curve = shown === "loss" && c
+    ? Array.from({ length: 60 }, (_, i) => { const x = Math.max(1, (last * i) / 59); return { x, y: c.scale * (1 / Math.max(c.b0 * x + c.b1, 1e-9) + c.b2) }; })
+    : [];
+  return (
+    <Panel
+      title={shown}
+      aside={names.length + (losses.length > 0 ? 1 : 0) > 1 && (
+        <select aria-label="Metric" value={shown} onChange={(e) => choose(e.currentTarget.value)}>
+          {[...(losses.length > 0 ? ["loss"] : []), ...names].map((n) => <option key={n}>{n}</option>)}
+        </select>
+      )}
+    >
+      <Chart title={`${shown} by epoch`} x="epoch" series={[{ name: shown, points, dots: true }, ...(curve.length > 0 ? [{ name: "fitted curve", points: curve, dashed: true }] : [])]} />
+    </Panel>
+  );
+}

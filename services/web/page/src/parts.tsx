@@ -1,0 +1,75 @@
+import type { ComponentChildren } from "preact";
+import { percent } from "./format";
+
+// kinds groups the states of jobs by what they mean to a person; each has a sign of its own besides its colour.
+const kinds: Record<string, { kind: string; sign: string }> = {
+  submitted: { kind: "waits", sign: "○" },
+  queued: { kind: "waits", sign: "○" },
+  held: { kind: "stands", sign: "‖" },
+  paused: { kind: "stands", sign: "‖" },
+  starting: { kind: "runs", sign: "◔" },
+  profiling: { kind: "runs", sign: "◑" },
+  running: { kind: "runs", sign: "●" },
+  preempting: { kind: "moves", sign: "◐" },
+  preempted: { kind: "moves", sign: "◌" },
+  recovering: { kind: "moves", sign: "↻" },
+  succeeded: { kind: "done", sign: "✓" },
+  failed: { kind: "bad", sign: "✕" },
+  cancelled: { kind: "over", sign: "–" },
+  rejected: { kind: "bad", sign: "⊘" },
+};
+
+export const states = Object.keys(kinds);
+export const isOver = (state: string) => ["succeeded", "failed", "cancelled", "rejected"].includes(state);
+export const isActive = (state: string) => ["starting", "profiling", "running", "preempting"].includes(state);
+export const kindOf = (state: string) => kinds[state]?.kind ?? "waits";
+
+export function State({ state }: { state: string }) {
+  const k = kinds[state] ?? { kind: "waits", sign: "?" };
+  return (
+    <span class={`state ${k.kind}`}>
+      <span aria-hidden="true" class="sign">{k.sign}</span>
+      {state}
+    </span>
+  );
+}
+
+export function Progress({ part, label }: { part?: number; label?: string }) {
+  if (part === undefined) return <span class="dim">–</span>;
+  return (
+    <span class="progress">
+      <span class="bar" role="progressbar" aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.floor(100 * part)} aria-label={label ?? "progress"}>
+        <span style={{ width: `${Math.min(100, 100 * part)}%` }} />
+      </span>
+      <span class="number">{percent(part)}</span>
+    </span>
+  );
+}
+
+// Meter is a thin bar of a value within a bound.
+export function Meter({ value, most, label, kind }: { value: number; most: number; label: string; kind?: string }) {
+  const part = most > 0 ? Math.min(1, Math.max(0, value / most)) : 0;
+  return (
+    <span class={`meter ${kind ?? ""}`} role="img" aria-label={label} title={label}>
+      <span style={{ width: `${100 * part}%` }} />
+    </span>
+  );
+}
+
+export function Panel({ title, aside, children, class: more }: { title: string; aside?: ComponentChildren; children: ComponentChildren; class?: string }) {
+  return (
+    <section class={`panel ${more ?? ""}`}>
+      <header>
+        <h2>{title}</h2>
+        {aside && <div class="aside">{aside}</div>}
+      </header>
+      {children}
+    </section>
+  );
+}
+
+export const JobLink = ({ id, name }: { id: string; name?: string }) => (
+  <a href={`#/jobs/${encodeURIComponent(id)}`} title={id}>
+    {name || id}
+  </a>
+);

@@ -1,0 +1,59 @@
+// What the page uses of the API that docs/openapi.json describes.
+
+export interface Problem { title: string; status: number; detail: string; fix?: string; reasons?: Reason[] }
+export interface Reason { code: string; field?: string; message: string; hint?: string }
+export interface Person { name: string; role: string; tenant?: string }
+export interface About { bus: string; version: string; person: Person; now: string }
+
+export interface Moment { expected: string; low: string; high: string }
+export interface Predicted { start?: Moment; finish?: Moment }
+export interface Span { expected: number; low: number; high: number }
+
+export interface Job {
+  id: string; name: string; user: string; project?: string; labels?: Record<string, string>;
+  state: string; reason: string; message: string; devices: string[]; min_devices: number; device?: string;
+  epochs_done: number; max_epochs: number; progress?: number; predicted?: Predicted;
+  run_seconds: number; energy_uj: number; energy_methods: string[]; jobs?: Record<string, number>;
+  submitted_at: string; started_at?: string; finished_at?: string;
+}
+export interface JobList { jobs: Job[]; next?: string }
+
+export interface Board { limit_w?: number; sm_util_ratio?: number; memory_used_bytes?: number; temperature_c?: number; throttle?: string[] }
+export interface Device { id: string; kind: string; model?: string; memory_bytes?: number; busy_watts?: number; simulated?: boolean; held_by?: string }
+export interface Exclusion { node: string; devices?: string[]; job?: string; reason: Reason; until?: string }
+export interface NodeJob {
+  id: string; devices: string[]; state: string; memory_bytes?: number; processors_busy?: number; gpus_busy?: number; memory_used_bytes?: number;
+  mean_uw: number; power_methods: string[]; predicted?: Predicted;
+}
+export interface Node {
+  id: string; name?: string; cores: number; memory_bytes: number; devices: Device[]; seen_at: string; backend?: string;
+  meters?: string[]; meter_troubles?: Record<string, string>; reports_waiting?: number;
+  exclusions: Exclusion[]; jobs: NodeJob[];
+  power?: { node_uw: number; devices_uw: Record<string, number>; methods: string[]; boards?: Record<string, Board> };
+}
+export interface Records<T> { items: T[]; next?: string }
+
+export interface Place { node: string; devices: string[] }
+export interface Allocation { job: string; node: string; devices: string[]; parts?: Place[]; reason: Reason; remaining_seconds?: number; forecast?: { start?: Span; finish?: Span } }
+export interface Waiting { job: string; blockers: Reason[]; start_in_seconds?: number; forecast?: { start?: Span; finish?: Span }; holders?: string[] }
+export interface Plan { generation: number; policy: string; decided_at: string; allocations: Allocation[] | null; waiting?: Waiting[] }
+
+export interface Change { at: string; fact: string; state: string; attempt?: number; devices?: string[]; epochs?: number; reason?: string; message?: string }
+export interface JobRecord {
+  id: string; state: string; reason: string; message: string; hint?: string; attempt: number; devices?: string[];
+  spec: Record<string, unknown> & { name?: string; user?: string; priority?: number; max_epochs?: number };
+  history?: Change[]; submitted_at: string; started_at?: string; finished_at?: string; since?: string; energy_uj?: number;
+}
+export interface EpochEnergy { attempt: number; epochs_done: number; at: string; energy_uj: number; loss?: number; metrics?: Record<string, number> }
+export interface Model { convergence?: { b0: number; b1: number; b2: number; scale: number; points: number; rmse: number } }
+export interface Detail {
+  job: JobRecord; run_seconds: number; progress?: number; plan?: { predicted?: Predicted; allocation?: Allocation; waiting?: Waiting };
+  model?: Model; course?: { epochs?: EpochEnergy[] }; account?: { energy_uj: number; mean_uw: number }; submission?: Record<string, unknown>; experiment?: string;
+}
+export interface Standing { job: JobRecord; home?: string }
+export interface LogChunk { data: string | null; next: number; size: number; ended?: boolean; cut?: boolean }
+export interface Changes { jobs?: Job[]; gone?: string[]; nodes?: string[]; models?: string[]; plan?: number }
+
+export interface Part { label?: string; words?: string; header?: string[]; rows?: string[][]; text?: string }
+export interface Section { title: string; parts: Part[] | null }
+export interface Explanation { title: string; sections: Section[] }
