@@ -15,7 +15,8 @@ import (
 // ErrRefused means that the server does not let this connection do what it asked for.
 var ErrRefused = errors.New("the bus refuses")
 
-// credentials returns the role of a connection and the key that proves it; nothing if the folder has none.
+// credentials returns the role of a connection, and the key and certificate that prove it; nothing if the folder has no
+// key.
 func credentials(c Config) (role string, options []nats.Option, err error) {
 	role = identity.RoleOf(c.Name)
 	file := identity.Keys(c.Keys).File(role)
@@ -26,7 +27,12 @@ func credentials(c Config) (role string, options []nats.Option, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("read the key of %s in %s: %w", role, file, err)
 	}
-	return role, []nats.Option{key, nats.CustomInboxPrefix(identity.InboxPrefix(role))}, nil
+	options = []nats.Option{key, nats.CustomInboxPrefix(identity.InboxPrefix(role))}
+	secure, err := identity.Keys(c.Keys).TLS()
+	if secure != nil {
+		options = append(options, nats.Secure(secure))
+	}
+	return role, options, err
 }
 
 // refusal says why the server does not let the connection in.

@@ -5,14 +5,27 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
+// server names the folder with the files of the servers of the bus.
+const server = "bus"
+
 // AccountsName is the file, in a folder of keys, that a nats-server includes.
-const AccountsName = "bus/accounts.conf"
+const AccountsName = server + "/accounts.conf"
+
+// Deployment says what processes on several machines need besides keys.
+type Deployment struct {
+	// Hosts are names and addresses under which the servers of the bus are reached. With any, the servers and all
+	// processes get certificates of one authority.
+	Hosts []string
+	// Kubernetes adds a kustomization with a Secret for each process, and the names of the servers there.
+	Kubernetes bool
+}
 
 // Deploy makes everything that processes on several machines need, before any of them runs: keys, accounts, and for
 // each process a folder with its own files alone.
-func (k Keys) Deploy() error {
+func (k Keys) Deploy(d Deployment) error {
 	if err := k.Make(); err != nil {
 		return err
 	}
@@ -29,7 +42,7 @@ func (k Keys) Deploy() error {
 	}
 	accounts, err := k.Accounts()
 	if err == nil {
-		err = write(filepath.Join(string(k), AccountsName), []byte(accounts))
+		err = write(filepath.Join(string(k), AccountsName), []byte(accounts), readable)
 	}
 	if err != nil {
 		return fmt.Errorf("write the accounts: %w", err)
@@ -39,7 +52,30 @@ func (k Keys) Deploy() error {
 			return fmt.Errorf("make the folder for %s: %w", role, err)
 		}
 	}
+	if d.Kubernetes {
+		d.Hosts = append(slices.Clone(d.Hosts), kubernetesHosts()...)
+	}
+	if len(d.Hosts) > 0 {
+		if err := k.certify(d.Hosts); err != nil {
+			return err
+		}
+	}
+	if d.Kubernetes {
+		return k.kustomize()
+	}
 	return nil
+}
+
+// certify makes a certificate for each role, and one for the servers of the bus.
+func (k Keys) certify(hosts []string) error {
+	a, err := k.authority()
+	if err != nil {
+		return err
+	}
+	for _, role := range Roles() {
+		err = errors.Join(err, a.deploy(filepath.Join(string(k), role), role, nil))
+	}
+	return errors.Join(err, a.deploy(filepath.Join(string(k), server), server, hosts))
 }
 
 // deploy copies what a process needs.
@@ -56,17 +92,20 @@ func (k Keys) deploy(role string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(filepath.Join(string(k), role, name), data); err != nil {
+		if err := write(filepath.Join(string(k), role, name), data, readable); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write writes a file that another user of a container may read; outside of it, the folder of keys keeps others out.
-func write(path string, data []byte) error {
+// readable is the mode of files that another user of a container may read; outside of it, the folder of keys keeps
+// others out.
+const readable = 0o644
+
+func write(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as above
 		return err
 	}
-	return os.WriteFile(path, data, 0o644) //nolint:gosec // as above
+	return os.WriteFile(path, data, mode)
 }

@@ -12,15 +12,20 @@ import (
 
 // accountsCommand makes what a nats-server of the operator's needs.
 func (a *app) accountsCommand() *cobra.Command {
-	return &cobra.Command{
+	var deployment identity.Deployment
+	cmd := &cobra.Command{
 		Use:   "accounts",
 		Short: "Make the accounts of a nats-server of your own, and the keys for them",
 		Long: `Makes in a folder the keys that it lacks, one for each service, the operator and the users of the bus, and the key by which admission signs jobs. Then it writes there:
 
 bus/accounts.conf  for nats-server.conf (include accounts.conf): who is let in, by public keys alone, and what each may do
-NAME               a folder for each process, with the files that it needs and no others: its --keys, or a Secret`,
-		Example: `  switchyard bus accounts --keys ./keys
-  kubectl create secret generic keys-planner --from-file=keys/planner`,
+NAME               a folder for each process, with the files that it needs and no others: its --keys, or a Secret
+
+With --hosts the folders of all processes and of the bus also get tls.crt, tls.key and ca.crt, made by an authority in the folder authority: connections are encrypted then, and both sides show a certificate. They are valid for three years; the same command makes new ones.
+
+With --kubernetes it also writes kustomization.yaml, which the overlays in deploy/k8s include.`,
+		Example: `  switchyard bus accounts --keys ./keys --hosts nats.example.org
+  switchyard bus accounts --keys deploy/k8s/overlays/development/keys --kubernetes`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if a.Keys == "" {
@@ -30,11 +35,14 @@ NAME               a folder for each process, with the files that it needs and n
 			if err != nil {
 				return err
 			}
-			if err := identity.Keys(dir).Deploy(); err != nil {
+			if err := identity.Keys(dir).Deploy(deployment); err != nil {
 				return err
 			}
 			fmt.Fprintln(a.Stdout, filepath.Join(dir, identity.AccountsName))
 			return nil
 		},
 	}
+	cmd.Flags().StringSliceVar(&deployment.Hosts, "hosts", nil, "names and addresses under which nats-servers are reached: make certificates")
+	cmd.Flags().BoolVar(&deployment.Kubernetes, "kubernetes", false, "write a kustomization with the Secrets, and certificates for the servers in the cluster")
+	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -45,13 +46,9 @@ func TestTheBusHasRoomForAllStreams(t *testing.T) {
 // The API server checks the overlays that this cluster cannot run, for lack of images or nodes.
 func TestTheOtherOverlaysAreValid(t *testing.T) {
 	s := begin(t)
-	dir := t.TempDir()
-	s.must(os.CopyFS(filepath.Join(dir, "k8s"), os.DirFS(manifests)))
-	s.must(os.CopyFS(filepath.Join(dir, "grafana"), os.DirFS(dashboards)))
-	s.must(os.WriteFile(filepath.Join(dir, "k8s/overlays/replicated/bus.env"),
-		[]byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
 	for _, overlay := range []string{"development", "replicated"} {
-		s.kubectl("apply", "--dry-run=server", "-k", filepath.Join(dir, "k8s/overlays", overlay))
+		dir, _ := s.overlay(overlay)
+		s.kubectl("apply", "--dry-run=server", "-k", dir)
 	}
 }
 
@@ -108,7 +105,9 @@ func (s *site) streamLeader() string { return s.streamInfo().Cluster.Leader }
 
 func (s *site) streamInfo() *nats.StreamInfo {
 	s.t.Helper()
-	connection, err := nats.Connect(s.url)
+	key, err := nats.NkeyOptionFromSeed(identity.Keys(s.at.Keys).File(identity.Operator))
+	s.must(err)
+	connection, err := nats.Connect(s.at.URL, append(s.at.Options, key)...)
 	s.must(err)
 	defer connection.Close()
 	js, err := connection.JetStream()

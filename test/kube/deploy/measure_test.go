@@ -32,8 +32,10 @@ func TestServersAreMeasured(t *testing.T) {
 	s := apply(t, "lab")
 	file := filepath.Join(t.TempDir(), "job.yaml")
 	s.must(os.WriteFile(file, []byte(served), 0o600))
+	address, err := cluster.Forward(s.ctx, "switchyard", "bus-0", 4222)
+	s.must(err)
 	cmd := exec.CommandContext(s.ctx, commandLine, "measure", file, "--ps", "1..2", "--workers", "1..2", "--interval",
-		"1s", "-o", "csv", "--nats", s.url)
+		"1s", "-o", "csv", "--nats", "nats://"+address, "--keys", s.at.Keys)
 	var progress bytes.Buffer
 	cmd.Stderr = &progress
 	out, err := cmd.Output()

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
@@ -62,7 +65,7 @@ type site struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // the length of one test
 	bus  *bus.Bus
-	url  string
+	at   bus.Config
 	jobs *bus.KV[train.Job]
 }
 
@@ -91,23 +94,38 @@ func begin(t *testing.T) *site {
 func apply(t *testing.T, overlay string) *site {
 	t.Helper()
 	s := begin(t)
-	s.kubectl("apply", "-k", filepath.Join(manifests, "overlays", overlay))
+	dir, keys := s.overlay(overlay)
+	s.kubectl("apply", "-k", dir)
 	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/experiments", "deploy/web", "deploy/executor"} {
 		s.kubectl("-n", "switchyard", "rollout", "status", what, "--timeout=4m")
 	}
 	s.kubectl("-n", "switchyard-nodes", "rollout", "status", "ds/nodeagent", "--timeout=3m")
-	var err error
 	var servers []string
 	for address := range strings.FieldsSeq(s.kubectl("-n", "switchyard", "get", "pods", "-l", "app.kubernetes.io/name=bus", "-o", "jsonpath={.items[*].status.podIP}")) {
-		servers = append(servers, "nats://switchyard:development@"+address+":4222")
+		servers = append(servers, "nats://"+address+":4222")
 	}
-	s.url = strings.Join(servers, ",")
-	s.bus, err = bus.Connect(s.ctx, bus.Config{URL: s.url, Name: "cli"})
+	secure, err := keys.TLS()
+	s.must(err)
+	secure.ServerName = "bus.switchyard.svc"
+	s.at = bus.Config{URL: strings.Join(servers, ","), Name: "cli", Keys: string(keys), Options: []nats.Option{nats.Secure(secure)}}
+	s.bus, err = bus.Connect(s.ctx, s.at)
 	s.must(err)
 	t.Cleanup(s.bus.Close)
 	s.jobs, err = bus.OpenKV(s.ctx, s.bus, contract.Jobs)
 	s.must(err)
 	return s
+}
+
+// overlay returns a folder with an overlay and the keys that its user makes first, and the operator's keys.
+func (s *site) overlay(name string) (dir string, keys identity.Keys) {
+	s.t.Helper()
+	root := s.t.TempDir()
+	s.must(os.CopyFS(filepath.Join(root, "k8s"), os.DirFS(manifests)))
+	s.must(os.CopyFS(filepath.Join(root, "grafana"), os.DirFS(dashboards)))
+	dir = filepath.Join(root, "k8s/overlays", name)
+	made := filepath.Join(dir, "keys")
+	s.must(identity.Keys(made).Deploy(identity.Deployment{Kubernetes: true})) // switchyard bus accounts --kubernetes
+	return dir, identity.Keys(filepath.Join(made, identity.Operator))
 }
 
 func (s *site) must(err error) {

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -103,6 +104,28 @@ func (c *Cluster) Feed(ctx context.Context, manifest string, args ...string) (st
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
 	cmd.Stdin = strings.NewReader(manifest)
 	return output(cmd)
+}
+
+// Forward forwards a free port of this machine to one of a pod until ctx ends, and returns its address.
+func (c *Cluster) Forward(ctx context.Context, namespace, pod string, port int) (string, error) {
+	cmd := exec.CommandContext(ctx, c.program, "kubectl", "-n", namespace, "port-forward", pod, fmt.Sprint(":", port))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", fmt.Errorf("start kubectl port-forward: %w", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:41234 -> 4222
+	_, address, _ := strings.Cut(line, "from ")
+	address, _, found := strings.Cut(address, " ")
+	if err != nil || !found {
+		return "", fmt.Errorf("kubectl port-forward says %q: %w\n%s", line, err, said.Bytes())
+	}
+	return address, nil
 }
 
 // Config returns the configuration of an administrator's client.

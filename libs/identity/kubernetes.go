@@ -1,0 +1,55 @@
+package identity
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The namespaces of the manifests in deploy/k8s, and the name of the Service of the bus there.
+const (
+	namespace      = "switchyard"
+	nodesNamespace = "switchyard-nodes"
+	busHost        = "bus." + namespace + ".svc"
+)
+
+// kubernetesHosts are the names of the servers of the bus: in the cluster, and through a forwarded port.
+func kubernetesHosts() []string { return []string{busHost, "*." + busHost, "localhost", "127.0.0.1"} }
+
+// kustomize writes a kustomization with a Secret for each process, keys-NAME, from its folder, and the passwords of the
+// monitoring. Operator and users are no processes of the cluster, so their files stay outside.
+func (k Keys) kustomize() error {
+	var b strings.Builder
+	fmt.Fprint(&b, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ngeneratorOptions: {disableNameSuffixHash: true}\nsecretGenerator:\n")
+	for _, process := range append(Services(), server) {
+		entries, err := os.ReadDir(filepath.Join(string(k), process))
+		if err != nil {
+			return fmt.Errorf("list the files of %s: %w", process, err)
+		}
+		var files []string
+		for _, e := range entries {
+			files = append(files, process+"/"+e.Name())
+		}
+		slices.Sort(files)
+		in := namespace
+		if process == "nodeagent" {
+			in = nodesNamespace
+		}
+		fmt.Fprintf(&b, "  - {name: keys-%s, namespace: %s, files: [%s]}\n", process, in, strings.Join(files, ", "))
+	}
+	for _, file := range []string{"grafana/password", "influxdb/password", "influxdb/token"} {
+		path := filepath.Join(string(k), file)
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			if err := write(path, []byte(rand.Text()), 0o600); err != nil {
+				return fmt.Errorf("make a password: %w", err)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "  - {name: grafana, namespace: %s, files: [grafana/password]}\n", namespace)
+	fmt.Fprintf(&b, "  - {name: influxdb, namespace: %s, files: [influxdb/password, influxdb/token]}\n", namespace)
+	return write(filepath.Join(string(k), "kustomization.yaml"), []byte(b.String()), readable)
+}
