@@ -89,7 +89,8 @@ func (s server) mayToJob(r *http.Request, op access.Operation, id train.JobID) e
 			owner, known = ownerOf(*job), true
 		}
 	})
-	if job, found := s.unread(r.Context(), string(id)); !known && found {
+	if !known { // admission may not have read it yet
+		job, _ := s.unread(r.Context(), string(id))
 		owner = ownerOf(job)
 	}
 	return s.may(r, op, owner)
