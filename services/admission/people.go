@@ -7,10 +7,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sourcegraph/conc/pool"
+
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // people folds what operators ask of users and tenants into their records, and knows the newest of them.
@@ -31,6 +34,17 @@ func unknownPeople() *people {
 func newPeople(ctx context.Context, b *bus.Bus) (*people, error) {
 	p := unknownPeople()
 	return p, errors.Join(bus.Open(ctx, b, contract.Users, &p.users), bus.Open(ctx, b, contract.Tenants, &p.tenants))
+}
+
+// follow folds requests and reads all records in running. What it returns delays a function until they are known.
+func (p *people) follow(b *bus.Bus, running *pool.ContextPool) func(then func(context.Context) error) func(context.Context) error {
+	users, tenants := tick.NewLatch(), tick.NewLatch()
+	running.Go(func(ctx context.Context) error { return p.users.Watch(ctx, p.observeUser, users.Open) })
+	running.Go(func(ctx context.Context) error { return p.tenants.Watch(ctx, p.observeTenant, tenants.Open) })
+	running.Go(func(ctx context.Context) error { return b.Consume(ctx, p.consumer()) })
+	return func(then func(context.Context) error) func(context.Context) error {
+		return users.Then(tenants.Then(then))
+	}
 }
 
 // consumer reads the requests in the order of their stream. A record knows the newest one that it follows, so a request

@@ -68,18 +68,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if d.people, err = newPeople(ctx, b); err != nil {
 		return err
 	}
-	nodesKnown, jobsKnown, usersKnown, tenantsKnown := tick.NewLatch(), tick.NewLatch(), tick.NewLatch(), tick.NewLatch()
+	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(d.keepWhole)
 	running.Go(jobsKnown.Then(d.compareNightly))
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })
-	running.Go(func(ctx context.Context) error {
-		return d.people.users.Watch(ctx, d.people.observeUser, usersKnown.Open)
-	})
-	running.Go(func(ctx context.Context) error {
-		return d.people.tenants.Watch(ctx, d.people.observeTenant, tenantsKnown.Open)
-	})
-	running.Go(func(ctx context.Context) error { return b.Consume(ctx, d.people.consumer()) })
+	peopleKnown := d.people.follow(b, running)
 	old := &retention{jobs: jobs, log: p.Log, keep: cmp.Or(s.config.KeepRecords, math.MaxInt64), old: map[string]uint64{}}
 	running.Go(func(ctx context.Context) error {
 		return jobs.WatchShared(ctx, func(e bus.Entry[*train.Job], deleted bool) {
@@ -105,9 +99,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		})
 	}
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
-	running.Go(nodesKnown.Then(jobsKnown.Then(usersKnown.Then(tenantsKnown.Then(func(ctx context.Context) error {
+	running.Go(nodesKnown.Then(jobsKnown.Then(peopleKnown(func(ctx context.Context) error {
 		p.Started()
 		return b.Consume(ctx, bus.Consumer{Name: consumerName, Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Lane: lane, Handle: d.handle})
-	})))))
+	}))))
 	return running.Wait()
 }
