@@ -24,6 +24,7 @@ type fake struct {
 	name    string
 	wrong   error
 	err     error
+	atEnd   error
 	running func(p run.Process)
 	stopped func()
 }
@@ -43,7 +44,7 @@ func (f *fake) Run(ctx context.Context, p run.Process) error {
 	if f.stopped != nil {
 		f.stopped()
 	}
-	return nil
+	return f.atEnd
 }
 
 func TestBadConfigurationIsRefusedByName(t *testing.T) {
@@ -153,6 +154,16 @@ func TestAServiceBeginsAgainIfTheBusDidNotAnswer(t *testing.T) {
 	}
 	if err := run.Together(ctx, run.Common{HTTP: "127.0.0.1:0", DataDir: t.TempDir()}, io.Discard, func(net.Addr) {}, once); err != nil || runs != 2 {
 		t.Errorf("%d runs, %v", runs, err)
+	}
+}
+
+// What a question to the bus answers when its context ends is no error of the process.
+func TestAStopInTheMiddleOfAQuestionIsNoError(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	asking := &fake{name: "asking", running: func(run.Process) { stop() }, atEnd: fmt.Errorf("list notices: %w", context.Canceled)}
+	if err := run.Together(ctx, run.Common{HTTP: "127.0.0.1:0", DataDir: t.TempDir()}, io.Discard, func(net.Addr) {}, asking); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -62,7 +62,10 @@ func serve(ctx context.Context, s Service, p Process) error {
 		mine.Metrics = metrics
 		err := s.Run(ctx, mine)
 		metrics.unregister()
-		if !errors.Is(err, bus.ErrAway) || ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil && errors.Is(err, context.Canceled):
+			return nil // it was stopped in the middle of a question, however it put that
+		case !errors.Is(err, bus.ErrAway) || ctx.Err() != nil:
 			return err
 		}
 		p.Log.Warn("the service begins again", "error", err)
