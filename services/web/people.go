@@ -139,8 +139,8 @@ func attribute(body any, person access.Person) {
 	event.Attribute(body, person.Name)
 }
 
-// door says how a request came: by the network of the listener's address.
-func door(r *http.Request) string {
+// cameBy says how a request came: by the network of the listener's address.
+func cameBy(r *http.Request) string {
 	if listener, is := r.Context().Value(http.LocalAddrContextKey).(net.Addr); is && listener.Network() != "unix" {
 		return strings.ToUpper(listener.Network())
 	}

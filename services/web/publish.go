@@ -37,7 +37,7 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		return answer{}, problemError{p}
 	}
 	attribute(body, person)
-	fact := event.Fact{Subject: subject, Key: factKey(kind, subject.ID, r.Header.Get(api.KeyHeader)), By: person.Name, Door: door(r), Once: kind.Once, Body: body}
+	fact := event.Fact{Subject: subject, Key: factKey(kind, subject.ID, r.Header.Get(api.KeyHeader)), By: person.Name, Door: cameBy(r), Once: kind.Once, Body: body}
 	accepted := api.Accepted{Subject: subject.String()}
 	if kind.Once {
 		accepted.Repeat, err = s.bus.PublishOnce(r.Context(), kind.Stream, fact)
