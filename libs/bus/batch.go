@@ -19,8 +19,10 @@ type BatchConsumer struct {
 	// Size is the largest number of messages of a batch, Wait the longest time to collect one.
 	Size int
 	Wait time.Duration
-	// Handle takes a batch in the order of the stream. After an error it gets the same batch again, with a growing
-	// delay. After a crash it gets messages again that it handled before, which must be harmless.
+	// Handle takes a batch in the order of the stream. After an error that wraps ErrPoison it gets each half of the batch
+	// on its own, until the messages that no repetition makes good are alone and moved to POISON. After any other error it
+	// gets the same batch again, with a growing delay. After a crash it gets messages again that it handled before. All
+	// that must be harmless.
 	Handle func(ctx context.Context, batch []Message) error
 }
 
@@ -49,14 +51,35 @@ func (b *Bus) consumeBatches(ctx context.Context, c BatchConsumer) error {
 		if len(batch) == 0 {
 			continue
 		}
+		if g := b.watched(); g != nil {
+			if err := g.handles(); err != nil {
+				return err
+			}
+		}
+		b.lags(c.Name, raw[0], batch[0])
 		if err := b.insist(ctx, c, raw, batch); err != nil {
 			return err
 		}
 		if err := b.acknowledgeAll(ctx, raw[len(raw)-1]); err != nil {
 			return err
 		}
+		b.caughtUp(c.Name, raw[len(raw)-1])
 	}
 	return nil
+}
+
+// lags notes how far a consumer is behind that has a message to handle.
+func (b *Bus) lags(consumer string, raw jetstream.Msg, m Message) {
+	if meta, err := raw.Metadata(); err == nil {
+		b.meter.behind(Lag{consumer, meta.NumPending + 1, m.Stored})
+	}
+}
+
+// caughtUp notes that a consumer has handled all messages if there was none behind the last one.
+func (b *Bus) caughtUp(consumer string, last jetstream.Msg) {
+	if meta, err := last.Metadata(); err == nil && meta.NumPending == 0 {
+		b.meter.behind(Lag{Consumer: consumer})
+	}
 }
 
 func (b *Bus) acknowledgeAll(ctx context.Context, last jetstream.Msg) error {
@@ -180,7 +203,7 @@ func (b *Bus) fetchBatch(cons jetstream.Consumer, c BatchConsumer, turn *turn) (
 // insist passes a batch to Handle until it succeeds. Between two tries it tells the server that the work goes on.
 func (b *Bus) insist(ctx context.Context, c BatchConsumer, raw []jetstream.Msg, batch []Message) error {
 	for try := uint64(0); ; try++ {
-		err := c.Handle(ctx, batch)
+		err := b.handleBatch(ctx, c, batch)
 		if err == nil {
 			return nil
 		}
@@ -197,5 +220,21 @@ func (b *Bus) insist(ctx context.Context, c BatchConsumer, raw []jetstream.Msg, 
 				return fmt.Errorf("go on with consumer %s: %w", c.Name, err)
 			}
 		}
+	}
+}
+
+// handleBatch handles a batch once, and sets aside the messages in it that no repetition makes good.
+func (b *Bus) handleBatch(ctx context.Context, c BatchConsumer, batch []Message) error {
+	err := protect(func() error { return c.Handle(ctx, batch) })
+	switch half := len(batch) / 2; {
+	case !errors.Is(err, ErrPoison):
+		return err
+	case half == 0:
+		return b.setAside(ctx, c.Name, c.Stream, batch[0], err)
+	default:
+		if err := b.handleBatch(ctx, c, batch[:half]); err != nil {
+			return err
+		}
+		return b.handleBatch(ctx, c, batch[half:])
 	}
 }

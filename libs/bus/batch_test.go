@@ -114,3 +114,40 @@ func TestWhatADeadReaderHadComesAgainFirst(t *testing.T) {
 	defer stop()
 	expect(t, seen, 9, 9)
 }
+
+// TestAnUnusableMessageLeavesItsBatch: the messages that no repetition makes good are set aside, one by a panic; all
+// others are handled, in order.
+func TestAnUnusableMessageLeavesItsBatch(t *testing.T) {
+	b := bustest.Connect(t, bustest.Start(t), "energy")
+	publishSteps(t, b, 1, 8)
+	seen := make(chan uint64, 100)
+	stop := reading(b, func(batch []bus.Message) error {
+		for _, m := range batch {
+			switch m.Sequence {
+			case 3:
+				panic("cannot be")
+			case 6:
+				return fmt.Errorf("%w: no number", bus.ErrPoison)
+			}
+		}
+		for _, m := range batch {
+			seen <- m.Sequence
+		}
+		return nil
+	})
+	defer stop()
+	for _, part := range [][2]uint64{{1, 2}, {4, 5}, {7, 8}} {
+		expect(t, seen, part[0], part[1])
+	}
+	var aside []uint64
+	err := b.Stored(within(t), event.StreamPoison, nil, time.Time{}, func(m bus.Message) {
+		body, err := event.Decode[event.Poisoned](m.Data)
+		if err != nil || body.Consumer != "batches" {
+			t.Errorf("%+v, error %v", body, err)
+		}
+		aside = append(aside, body.Sequence)
+	})
+	if err != nil || !slices.Equal(aside, []uint64{3, 6}) {
+		t.Errorf("set aside %v, error %v; want 3 and 6", aside, err)
+	}
+}

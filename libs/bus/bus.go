@@ -78,7 +78,7 @@ type Bus struct {
 	watchers map[chan struct{}]struct{}
 	// committers are those of the streams that were written to.
 	committers map[string]*committer
-	// guard watches over the streams, if the connection is a service's; stopGuard ends it.
+	// guard watches over the streams, if the connection is a service's; stopGuard ends one of this connection's own.
 	guard     *Guard
 	stopGuard func()
 	// unanswered is the time of the first write without an answer since the last answered write; zero while writes are

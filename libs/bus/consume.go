@@ -191,12 +191,12 @@ func (b *Bus) deliverAll(ctx context.Context, c Consumer, raw []jetstream.Msg) e
 	last := raw[len(raw)-1]
 	var together []Message
 	for i, r := range raw {
-		m, meta, err := b.delivered(r)
+		m, _, err := b.delivered(r)
 		if err != nil {
 			return err
 		}
 		if i == 0 {
-			b.meter.behind(Lag{c.Name, meta.NumPending + 1, m.Stored})
+			b.lags(c.Name, r, m)
 		}
 		if c.Lane != nil && c.Lane(m) != "" {
 			together = append(together, m)
@@ -213,9 +213,7 @@ func (b *Bus) deliverAll(ctx context.Context, c Consumer, raw []jetstream.Msg) e
 	if err := b.acknowledgeAll(ctx, last); err != nil {
 		return err
 	}
-	if meta, err := last.Metadata(); err == nil && meta.NumPending == 0 {
-		b.meter.behind(Lag{Consumer: c.Name})
-	}
+	b.caughtUp(c.Name, last)
 	return nil
 }
 
@@ -255,11 +253,13 @@ func (b *Bus) deliver(ctx context.Context, c Consumer, m Message) {
 
 // handle handles a message once.
 func (b *Bus) handle(ctx context.Context, c Consumer, m Message) error {
-	facts, err := protect(ctx, c.Handle, m)
+	var facts []event.Fact
+	err := protect(func() (err error) {
+		facts, err = c.Handle(ctx, m)
+		return err
+	})
 	if errors.Is(err, ErrPoison) {
-		b.log.Warn("message set aside", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "reason", err)
-		b.meter.setAside(c.Name)
-		return b.Publish(ctx, poison(c, m, err))
+		return b.setAside(ctx, c.Name, c.Stream, m, err)
 	}
 	if err != nil {
 		return err
@@ -281,26 +281,29 @@ func ackError(err error) error {
 }
 
 // protect turns a panic into poison: one bad message must not take a service down, nor come back for ever.
-func protect(ctx context.Context, h Handler, m Message) (facts []event.Fact, err error) {
+func protect(handle func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: handler panicked: %v\n%s", ErrPoison, r, debug.Stack())
 		}
 	}()
-	return h(ctx, m)
+	return handle()
 }
 
-func poison(c Consumer, m Message, reason error) event.Fact {
+// setAside moves a message to POISON.
+func (b *Bus) setAside(ctx context.Context, consumer, stream string, m Message, reason error) error {
 	const excerpt = 4 << 10
-	return event.Fact{
-		Subject: event.Subject{Entity: "poison", ID: c.Name, Fact: event.FactSetAside, Version: 1},
-		Key:     fmt.Sprintf("poison/%s/%d/%s", c.Stream, m.Sequence, c.Name),
+	b.log.Warn("message set aside", "consumer", consumer, "subject", m.Subject, "sequence", m.Sequence, "reason", reason)
+	b.meter.setAside(consumer)
+	return b.Publish(ctx, event.Fact{
+		Subject: event.Subject{Entity: "poison", ID: consumer, Fact: event.FactSetAside, Version: 1},
+		Key:     fmt.Sprintf("poison/%s/%d/%s", stream, m.Sequence, consumer),
 		Cause:   m.Key,
 		Body: event.Poisoned{
-			Subject: m.Subject, Stream: c.Stream, Sequence: m.Sequence, Consumer: c.Name, Reason: reason.Error(),
+			Subject: m.Subject, Stream: stream, Sequence: m.Sequence, Consumer: consumer, Reason: reason.Error(),
 			Body: string(m.Data[:min(len(m.Data), excerpt)]), SizeBytes: len(m.Data),
 		},
-	}
+	})
 }
 
 func retryDelay(delivered uint64) time.Duration {

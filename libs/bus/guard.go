@@ -81,7 +81,7 @@ func (b *Bus) CheckJobs(ctx context.Context) error {
 // ErrDamaged reports that streams or buckets are missing, or have lost what was seen in them.
 var ErrDamaged = errors.New("the bus has lost data")
 
-// Guard remembers what one service has seen of each stream and bucket, apart from the bus, and notices what is lost.
+// Guard remembers what one process has seen of each stream and bucket, apart from the bus, and notices what is lost.
 type Guard struct {
 	bus *Bus
 	// save writes what is remembered to the disk.
@@ -125,13 +125,20 @@ func (b *Bus) Guard(ctx context.Context, past []byte, save func([]byte) error, t
 	if err := retry(ctx, func() error { return g.look(ctx) }); err != nil {
 		return nil, fmt.Errorf("look at the bus: %w", err)
 	}
+	b.Heed(g)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.guard = g
 	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stopGuard = func() { stop(); g.working.Wait() }
 	g.working.Go(func() { g.run(watch) })
 	return g, nil
+}
+
+// Heed ties the readiness of a connection, and what it handles, to what a guard finds.
+func (b *Bus) Heed(g *Guard) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.guard = g
 }
 
 func (g *Guard) run(ctx context.Context) {

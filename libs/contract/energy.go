@@ -7,8 +7,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Book holds the energy booked for one node. One compare-and-swap per interval changes it, so its sums are exact
-// however often an interval is delivered: for each component, Measured = Attributed + Idle + Unattributed.
+// Book holds the energy booked for one node. Intervals and their place in the stream are stored with one
+// compare-and-swap, so its sums are exact however often an interval is delivered: for each component, Measured =
+// Attributed + Idle + Unattributed.
 type Book struct {
 	Node train.NodeID `json:"node"`
 	// Boot and Sequence name the last interval booked. To is its end, StreamSequence its place in the stream.

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -128,7 +127,9 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	all, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 	meterDisk(registry, common.DataDir)
-	processes := processesOf(services, common, registry, health, log)
+	guards := &guards{}
+	defer guards.close()
+	processes := processesOf(services, common, registry, health, log, guards)
 	running := pool.New().WithErrors()
 	web := context.WithoutCancel(ctx)
 	web, stopWeb := context.WithCancel(web)
@@ -183,11 +184,12 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 }
 
 // processesOf enters all services as starting, before anybody can ask whether they are ready.
-func processesOf(services []Service, common Common, registry *prometheus.Registry, health *Health, log *slog.Logger) []Process {
-	processes, told, records := make([]Process, len(services)), &sync.Map{}, bus.NewRecords()
+func processesOf(services []Service, common Common, registry *prometheus.Registry, health *Health, log *slog.Logger, g *guards) []Process {
+	processes, records := make([]Process, len(services)), bus.NewRecords()
 	for i, s := range services {
+		g.services = append(g.services, s.Name())
 		p := Process{
-			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(), told: told, records: records,
+			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(), guards: g, records: records,
 			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
 		}
 		p.meter = newBusMeter(p.Metrics)

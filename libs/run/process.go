@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // Process holds what a service shares with its process: settings, log and metrics.
@@ -34,8 +31,7 @@ type Process struct {
 	meter   *bus.Meter
 	records *bus.Records
 	service string
-	// told are the losses that a service of this process has logged.
-	told *sync.Map
+	guards  *guards
 }
 
 // Connect opens the service's own connection, makes sure that the streams and buckets exist, and ties readiness to it.
@@ -45,7 +41,12 @@ func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(p.guard(ctx, b), b.Ensure(ctx)); err != nil {
+	g, err := p.guards.of(ctx, p)
+	if err == nil {
+		b.Heed(g)
+		err = errors.Join(p.watch(g), b.Ensure(ctx))
+	}
+	if err != nil {
 		b.Close()
 		return nil, err
 	}
@@ -57,23 +58,8 @@ func (p Process) open(ctx context.Context) (*bus.Bus, error) {
 	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter, Records: p.records})
 }
 
-// SeenFolder is the folder of a data folder in which each service remembers what it saw of the bus.
-const SeenFolder = "seen"
-
-// guard watches over the streams and buckets.
-func (p Process) guard(ctx context.Context, b *bus.Bus) error {
-	path := filepath.Join(p.Common.DataDir, SeenFolder, p.service+".json")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("make the folder of what was seen of the bus: %w", err)
-	}
-	past, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("read what was seen of the bus: %w", err)
-	}
-	g, err := b.Guard(ctx, past, func(data []byte) error { return installation.WriteFile(path, data) }, p.tell)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
+// watch ties readiness and metrics to what the guard finds.
+func (p Process) watch(g *bus.Guard) error {
 	p.Check("data", g.Err)
 	lost := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "switchyard_bus_losses", Help: "Streams and buckets that have lost data and are not repaired."},
 		func() float64 { return float64(len(g.Losses())) })
@@ -81,13 +67,6 @@ func (p Process) guard(ctx context.Context, b *bus.Bus) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil
-}
-
-// tell logs a loss, which all services of a process notice, once.
-func (p Process) tell(l bus.Loss) {
-	if _, told := p.told.LoadOrStore(l.String(), true); !told {
-		bus.LogLoss(p.Log, l)
-	}
 }
 
 // Check adds a condition of readiness: nil when it holds.

@@ -13,7 +13,9 @@ import (
 // bill sets the cost and carbon of an account by the hours of its nodes, as a report by job does. What the tariff does
 // not know for all of the energy stays unknown.
 func (l *ledger) bill(ctx context.Context, job train.Job, account *train.Account) error {
-	nodes := l.nodesOf(account.Job)
+	l.mu.Lock()
+	nodes := l.places[account.Job]
+	l.mu.Unlock()
 	if l.price == nil || len(nodes) == 0 {
 		return nil
 	}
@@ -24,7 +26,7 @@ func (l *ledger) bill(ctx context.Context, job train.Job, account *train.Account
 			keys = append(keys, string(node)+strings.TrimPrefix(pattern, "*"))
 		}
 	}
-	entries, err := l.hours.List(ctx, keys...)
+	entries, err := l.hourly.List(ctx, keys...)
 	if err != nil {
 		return err
 	}
@@ -52,17 +54,4 @@ func (l *ledger) bill(ctx context.Context, job train.Job, account *train.Account
 		account.CO2eGrams = sum.CO2eGrams
 	}
 	return nil
-}
-
-// nodesOf returns the nodes that have booked energy of a job.
-func (l *ledger) nodesOf(job train.JobID) []train.NodeID {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var nodes []train.NodeID
-	for node, book := range l.nodeBooks {
-		if _, here := book.Running[job]; here {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes
 }

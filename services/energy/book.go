@@ -1,7 +1,6 @@
 package energy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,13 +113,6 @@ func upTo(most float64, amounts ...float64) bool {
 // bounded reports whether no energy exceeds most in size.
 func bounded(most unit.Energy, energies ...unit.Energy) bool {
 	return !slices.ContainsFunc(energies, func(e unit.Energy) bool { return e < -most || e > most })
-}
-
-// clone returns a book that can be changed without changing b.
-func (b *Book) clone() Book {
-	c := *b
-	c.Totals, c.Running, c.Recent, c.Drawn = maps.Clone(b.Totals), maps.Clone(b.Running), maps.Clone(b.Recent), maps.Clone(b.Drawn)
-	return c
 }
 
 // has reports whether an interval was booked before: at its place in the stream, or published twice.
@@ -338,25 +330,20 @@ func methods(meters []event.Meter) []string {
 }
 
 // include adds a word to an ordered list that lacks it.
-func include(list []string, word string) []string {
+func include[S ~string](list []S, word S) []S {
 	if i, found := slices.BinarySearch(list, word); !found {
 		return slices.Insert(slices.Clone(list), i, word)
 	}
 	return list
 }
 
-// combined returns the account of a job over all nodes.
-func combined(job train.JobID, books map[train.NodeID]Book) (train.Account, bool) {
-	sum, found := train.Account{Job: job}, false
-	for _, node := range slices.SortedFunc(maps.Keys(books), cmp.Compare) {
-		a, ok := books[node].Running[job]
-		if !ok {
-			continue
-		}
-		found = true
+// combined returns the account of a job of which some nodes have a share; false if none has.
+func combined(job train.JobID, shares []train.Account) (train.Account, bool) {
+	sum := train.Account{Job: job}
+	for _, a := range shares {
 		add(&sum, a)
 	}
-	return sum, found
+	return sum, len(shares) > 0
 }
 
 // add adds the account of another node, or of an earlier life of the job.

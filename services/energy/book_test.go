@@ -81,7 +81,7 @@ func TestTheNodesOfAGangCountTogether(t *testing.T) {
 	}
 	publish("n2", 3, second[2])
 	publish("n2", 4, second[3])
-	got, _ := combined("a", books)
+	got, _ := combined("a", []train.Account{books["n1"].Running["a"], books["n2"].Running["a"]})
 	if got.Seconds != 5 || got.PeakPower != 350*unit.Watt || got.MeanPower != 210*unit.Watt {
 		t.Errorf("%g W in the mean of %g s, %g W at most; want 210 W of 5 s, 350 W", got.MeanPower.Watts(), got.Seconds,
 			got.PeakPower.Watts())

@@ -22,7 +22,7 @@ func TestAGapAcrossAnHourCounts(t *testing.T) {
 	for i, m := range []event.Measured{
 		interval("n1", "b1", 3590, cpu(unit.Joule, 0, 0), a, b), interval("n1", "b2", 3621, cpu(unit.Joule, 0, 0), a),
 	} {
-		if _, err := l.handle(within(t), message(t, m, uint64(i+1))); err != nil {
+		if err := l.take(within(t), message(t, m, uint64(i+1))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestAnHourKnowsItsOwners(t *testing.T) {
 	k := newBooks(t)
 	l := open(t, k)
 	for n := range uint64(2) {
-		if _, err := l.handle(within(t), message(t, interval("n1", "b", n+1, cpu(unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n+1)); err != nil {
+		if err := l.take(within(t), message(t, interval("n1", "b", n+1, cpu(unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n+1)); err != nil {
 			t.Fatal(err)
 		}
 		job := train.Job{ID: "a", State: train.StateRunning, Attempt: 1, Spec: train.Spec{Name: "vgg", User: "eve", Tenant: "vision"}}
@@ -62,7 +62,7 @@ func TestHoursAddUpToTheBook(t *testing.T) {
 			event.Meter{Component: event.ComponentNode, Method: "pdu", Energy: unit.Energy(26+14*(n%2)) * unit.Joule})
 		m := interval("n1", "b", 3591+n, meters, event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 1})
 		for range 2 {
-			if _, err := l.handle(within(t), message(t, m, n+1)); err != nil {
+			if err := l.take(within(t), message(t, m, n+1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestAnAccountIsBilledByItsHours(t *testing.T) {
 	l.currency = "EUR"
 	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 2}
 	for i, second := range []uint64{3500, 3700} {
-		if _, err := l.handle(within(t), message(t, interval("n1", "b", second, cpu(10*unit.Joule, 0, 0), use), uint64(i+1))); err != nil {
+		if err := l.take(within(t), message(t, interval("n1", "b", second, cpu(10*unit.Joule, 0, 0), use), uint64(i+1))); err != nil {
 			t.Fatal(err)
 		}
 	}

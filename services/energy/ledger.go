@@ -3,17 +3,16 @@ package energy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/sourcegraph/conc/pool"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
@@ -22,7 +21,7 @@ type ledger struct {
 	bus      *bus.Bus
 	register *bus.KV[train.Job]
 	books    *bus.KV[contract.Book]
-	hours    *bus.KV[contract.Book]
+	hourly   *bus.KV[contract.Book]
 	accounts *bus.KV[train.Account]
 	progress *bus.KV[train.EnergyProgress]
 	log      *slog.Logger
@@ -33,14 +32,21 @@ type ledger struct {
 	price    func(time.Time) tariff.Price
 	currency string
 
-	// work is held during writes.
+	// work is held while records change.
 	work sync.Mutex
-	// heard is the time of the last interval of each node; began is the time when this process began to listen.
-	heard map[train.NodeID]time.Time
+	// stale says that records in memory may differ from those in the bucket.
+	stale bool
+	// hours are the books of the hours of the nodes' newest intervals, by key.
+	hours map[string]*page[contract.Book]
+	// began is the time when this process began to listen.
 	began time.Time
 
 	mu        sync.Mutex
-	nodeBooks map[train.NodeID]Book
+	nodeBooks map[train.NodeID]*page[contract.Book]
+	// places are the nodes whose books have an account of a job, in order.
+	places map[train.JobID][]train.NodeID
+	// heard is the time of the last interval of each node.
+	heard map[train.NodeID]time.Time
 	// jobs are the records of those that have run, or have ended. Others have used nothing.
 	jobs map[train.JobID]train.Job
 	// ended are those of jobs that have ended.
@@ -49,18 +55,20 @@ type ledger struct {
 	// forgotten holds the jobs that have an account but are no longer in the register, reopened those that were resumed
 	// after their account was closed.
 	forgotten, reopened map[train.JobID]bool
-	run                 map[train.JobID]train.EnergyProgress
-	gangs               gangs
+	run                 map[train.JobID]*page[train.EnergyProgress]
+	// uncopied are the jobs whose account has changed since it was copied to their own key.
+	uncopied map[train.JobID]struct{}
+	gangs    gangs
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
 	l := &ledger{
 		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
-		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, ended: map[train.JobID]struct{}{}, closed: map[train.JobID]bool{},
-		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{}, gangs: gangs{},
+		jobs: map[train.JobID]train.Job{}, ended: map[train.JobID]struct{}{}, closed: map[train.JobID]bool{},
+		forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{},
 	}
 	err := errors.Join(
-		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hours),
+		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hourly),
 		bus.Open(ctx, b, contract.Accounts, &l.accounts), bus.Open(ctx, b, contract.EnergyProgress, &l.progress),
 	)
 	if err != nil {
@@ -69,9 +77,9 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 	return l, l.load(ctx)
 }
 
-// load reads what an earlier process has written.
+// load reads what an earlier process has written, or what this one has where a write failed.
 func (l *ledger) load(ctx context.Context) error {
-	nodeBooks, err := l.books.List(ctx, "node.*")
+	nodeBooks, err := l.books.List(ctx, contract.BookKey("*"))
 	if err != nil {
 		return err
 	}
@@ -83,8 +91,13 @@ func (l *ledger) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hours, l.nodeBooks, l.run = map[string]*page[contract.Book]{}, map[train.NodeID]*page[contract.Book]{}, map[train.JobID]*page[train.EnergyProgress]{}
+	l.places, l.uncopied, l.gangs = map[train.JobID][]train.NodeID{}, map[train.JobID]struct{}{}, gangs{}
 	for _, e := range nodeBooks {
-		l.nodeBooks[e.Value.Node] = Book(e.Value)
+		l.nodeBooks[e.Value.Node] = &page[contract.Book]{value: e.Value, revision: e.Revision}
+		l.place(Book(e.Value))
 		l.gangs.note(Book(e.Value))
 	}
 	for _, e := range accounts {
@@ -94,116 +107,48 @@ func (l *ledger) load(ctx context.Context) error {
 	}
 	for _, e := range progress {
 		if !l.closed[e.Value.Job] {
-			l.run[e.Value.Job] = e.Value
+			l.run[e.Value.Job] = &page[train.EnergyProgress]{value: e.Value, revision: e.Revision}
 		}
+	}
+	for job := range l.places {
+		l.uncopied[job] = struct{}{}
 	}
 	return nil
 }
 
-// readMeasured decodes an interval that can be booked.
-func readMeasured(m bus.Message) (event.Measured, error) {
-	const agent = "nodeagent"
-	measured, err := event.Decode[event.Measured](m.Data)
-	switch {
-	case m.Source != agent:
-		err = fmt.Errorf("it comes from %.80q, but only %s may publish it", m.Source, agent)
-	case err == nil:
-		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
-	}
-	return measured, err
-}
+// copiesAtOnce bounds the accounts that are copied in a round: a long one would delay the intervals.
+const copiesAtOnce = 256
 
-// handle books one interval.
-func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
-	measured, err := readMeasured(m)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
-	}
-	l.work.Lock()
-	defer l.work.Unlock()
-	// This also covers an interval that was booked before: the copies may be what a crash prevented.
-	attempts := map[train.JobID]int{}
-	for _, u := range measured.Users {
-		attempts[u.Job] = max(attempts[u.Job], u.Attempt)
-	}
-	for job := range attempts {
-		if err := l.meet(ctx, job); err != nil {
-			return nil, err
-		}
-	}
-	if err := l.bookHour(ctx, measured, m.Sequence); err != nil {
-		return nil, err
-	}
-	e, err := l.books.Modify(ctx, contract.BookKey(measured.Node), func(stored *contract.Book) (bool, error) {
-		b := (*Book)(stored)
-		if b.has(measured, m.Sequence) {
-			return false, nil
-		}
-		b.add(measured, m.Sequence, l.rules())
-		return true, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	l.turn(Book(e.Value))
-	l.heard[measured.Node] = time.Now()
-	if err := l.follow(ctx, measured, attempts, e.Value.Recent); err != nil {
-		return nil, err
-	}
-	for job := range attempts {
-		if err := l.copyAccount(ctx, job); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
-// meet reads the record of a job that uses energy before the register has reported its start.
-func (l *ledger) meet(ctx context.Context, id train.JobID) error {
+// copyAccounts copies running accounts to the jobs' own keys. The books are the truth. The caller holds work.
+func (l *ledger) copyAccounts(ctx context.Context) error {
 	l.mu.Lock()
-	_, known := l.jobs[id]
-	known = known || l.closed[id]
+	var jobs []train.JobID
+	for job := range l.uncopied { // in random order, so each has its turn
+		if len(jobs) < copiesAtOnce {
+			jobs = append(jobs, job)
+			delete(l.uncopied, job)
+		}
+	}
 	l.mu.Unlock()
-	if known {
-		return nil
+	side := pool.New().WithMaxGoroutines(exchangesAtOnce).WithErrors().WithFirstError()
+	for _, job := range jobs {
+		side.Go(func() error {
+			account, found := l.account(job)
+			if !found || l.isClosed(job) {
+				return nil
+			}
+			return l.accounts.Put(ctx, contract.AccountKey(job), account)
+		})
 	}
-	e, err := l.register.Get(ctx, string(id))
-	if errors.Is(err, bus.ErrNotFound) || errors.Is(err, bus.ErrPoison) {
-		return nil
-	}
+	err := side.Wait()
 	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, known := l.jobs[id]; !known && !e.Value.State.Terminal() {
-		l.jobs[id] = e.Value
-	}
-	return nil
-}
-
-func (l *ledger) rules() rules {
-	return rules{closed: l.isClosed, reserved: l.reserved, beside: func(job train.JobID, m event.Measured) (unit.Power, bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.gangs.beside(job, m)
-	}}
-}
-
-func (l *ledger) turn(b Book) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.nodeBooks[b.Node] = b.clone()
-	l.gangs.note(l.nodeBooks[b.Node])
-}
-
-// copyAccount copies a running account to the job's own key. The books are the truth.
-func (l *ledger) copyAccount(ctx context.Context, job train.JobID) error {
-	account, found := l.account(job)
-	if !found || l.isClosed(job) {
-		return nil
+		for _, job := range jobs {
+			l.uncopied[job] = struct{}{}
+		}
 	}
-	return l.accounts.Put(ctx, contract.AccountKey(job), account)
+	return err
 }
 
 // look returns the account of a job over all nodes, its record and its progress. booked is false if no node has booked
@@ -211,12 +156,30 @@ func (l *ledger) copyAccount(ctx context.Context, job train.JobID) error {
 func (l *ledger) look(id train.JobID) (a train.Account, booked bool, job train.Job, progress train.EnergyProgress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, booked = combined(id, l.nodeBooks)
-	if earlier := l.run[id].Earlier; earlier != nil {
+	a, booked = combined(id, l.shares(id))
+	progress = l.progressOf(id)
+	if earlier := progress.Earlier; earlier != nil {
 		add(&a, *earlier)
 		booked = true
 	}
-	return a, booked, l.jobs[id], l.run[id]
+	return a, booked, l.jobs[id], progress
+}
+
+// shares returns the accounts of a job in the books of its nodes. The caller holds mu.
+func (l *ledger) shares(id train.JobID) []train.Account {
+	shares := make([]train.Account, len(l.places[id]))
+	for i, node := range l.places[id] {
+		shares[i] = l.nodeBooks[node].value.Running[id]
+	}
+	return shares
+}
+
+// progressOf returns the progress of a job, or an empty one. The caller holds mu.
+func (l *ledger) progressOf(id train.JobID) train.EnergyProgress {
+	if p := l.run[id]; p != nil {
+		return p.value
+	}
+	return train.EnergyProgress{}
 }
 
 func (l *ledger) account(id train.JobID) (train.Account, bool) {
@@ -262,7 +225,8 @@ func (l *ledger) totals() (byComponent map[string]contract.Totals, gapSeconds fl
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	byComponent = map[string]contract.Totals{}
-	for _, book := range l.nodeBooks {
+	for _, p := range l.nodeBooks {
+		book := p.value
 		for component, t := range book.Totals {
 			sum := byComponent[component]
 			sum.Measured += t.Measured

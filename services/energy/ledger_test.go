@@ -358,7 +358,7 @@ func TestALongQueueIsNotKept(t *testing.T) {
 		t.Errorf("%d records are kept", len(l.jobs))
 	}
 	m := interval("n", "boot", 1, cpu(100, 0, 1), event.Use{Job: "q", Attempt: 1, Component: "cpu", Work: 1})
-	if _, err := l.handle(within(t), message(t, m, 1)); err != nil {
+	if err := l.take(within(t), message(t, m, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.record("q").Spec.TrainingSetSize; got != 7 {
@@ -366,14 +366,15 @@ func TestALongQueueIsNotKept(t *testing.T) {
 	}
 }
 
-func message(t *testing.T, m event.Measured, sequence uint64) bus.Message {
+// message is a batch of one interval.
+func message(t *testing.T, m event.Measured, sequence uint64) []bus.Message {
 	t.Helper()
 	f := factOf(m, "")
 	data, err := f.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data, Source: f.Source}
+	return []bus.Message{{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data, Source: f.Source}}
 }
 
 // When the register deletes a job, the ledger does too; the job's id may then be used again.
@@ -399,7 +400,7 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	k, ctx := newBooks(t), within(t)
 	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 2}
 	l := open(t, k)
-	if _, err := l.handle(ctx, message(t, interval("n1", "b", 1, cpu(30, 10, 2), use), 1)); err != nil {
+	if err := l.take(ctx, message(t, interval("n1", "b", 1, cpu(30, 10, 2), use), 1)); err != nil {
 		t.Fatal(err)
 	}
 	// A process wrote the final account and died before it published it.
@@ -409,7 +410,7 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = open(t, k)
-	if _, err := l.handle(ctx, message(t, interval("n1", "b", 2, cpu(30, 10, 2), use), 2)); err != nil {
+	if err := l.take(ctx, message(t, interval("n1", "b", 2, cpu(30, 10, 2), use), 2)); err != nil {
 		t.Fatal(err)
 	}
 	l.observe(bus.Entry[*train.Job]{Key: "a", Value: &train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: hour}}, false)
@@ -454,9 +455,17 @@ func TestWhenAnAccountMayBeClosed(t *testing.T) {
 		{"nothing was ever measured", nil, nil, end.Add(6 * time.Second), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &ledger{nodeBooks: c.nodeBooks, heard: c.heard, began: hour}
-			if got := l.complete("a", end, c.now); got != c.want {
-				t.Errorf("%v, want %v", got, c.want)
+			l := &ledger{
+				heard: c.heard, began: hour, nodeBooks: map[train.NodeID]*page[contract.Book]{}, places: map[train.JobID][]train.NodeID{},
+				jobs: map[train.JobID]train.Job{"a": {FinishedAt: end}}, ended: map[train.JobID]struct{}{"a": {}},
+			}
+			for node, b := range c.nodeBooks {
+				b.Node = node
+				l.nodeBooks[node] = &page[contract.Book]{value: contract.Book(b)}
+				l.place(b)
+			}
+			if due := l.due(c.now); len(due) == 1 != c.want {
+				t.Errorf("due: %v, want %v", due, c.want)
 			}
 		})
 	}
@@ -467,7 +476,7 @@ func TestMetrics(t *testing.T) {
 	l := open(t, k)
 	for n := range uint64(2) {
 		m := interval("n1", "b", 2*n+1, cpu(30*unit.Joule, 10*unit.Joule, 2), event.Use{Job: "a", Component: "cpu", Work: 1})
-		if _, err := l.handle(ctx, message(t, m, n+1)); err != nil {
+		if err := l.take(ctx, message(t, m, n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,41 +2,46 @@ package energy
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // follow updates the energy progress of jobs: newer attempts and ended epochs of an interval that was just booked, in
-// which each job used the energy in recent. attempts are the newest ones in it. It may be repeated with the same
-// interval.
-func (l *ledger) follow(ctx context.Context, m event.Measured, attempts map[train.JobID]int, recent map[train.JobID]unit.Energy) error {
-	for job, attempt := range attempts {
-		if a, booked, _, progress := l.look(job); booked && attempt > progress.Attempt {
-			if err := l.amend(ctx, job, func(c *train.EnergyProgress) { c.Begin(attempt, a.Energy-recent[job]) }); err != nil {
-				return err
-			}
+// which each job used the energy in recent. The caller holds mu.
+func (l *ledger) follow(r reading, recent map[train.JobID]unit.Energy) {
+	for job, attempt := range r.attempts() {
+		if used, booked := l.used(job); booked && !l.closed[job] && attempt > l.progressOf(job).Attempt {
+			l.amend(job, func(c *train.EnergyProgress) { c.Begin(attempt, used-recent[job]) })
 		}
 	}
-	for _, e := range m.Epochs {
-		a, booked, job, _ := l.look(e.Job)
-		if !booked || l.isClosed(e.Job) {
+	for _, e := range r.Epochs {
+		used, booked := l.used(e.Job)
+		if !booked || l.closed[e.Job] {
 			continue
 		}
 		mark := train.EpochEnergy{
-			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: a.Energy - after(m, e, recent[e.Job]),
+			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: used - after(r.Measured, e, recent[e.Job]),
 		}
+		job := l.jobs[e.Job]
 		// Code that reports no samples trains on the whole set.
 		samples := int64(cmp.Or(max(e.Samples, 0), job.Spec.TrainingSetSize))
-		if err := l.amend(ctx, e.Job, func(c *train.EnergyProgress) { c.Mark(mark, samples); c.Aim(job.Spec.Target()) }); err != nil {
-			return err
-		}
+		l.amend(e.Job, func(c *train.EnergyProgress) { c.Mark(mark, samples); c.Aim(job.Spec.Target()) })
 	}
-	return nil
+}
+
+// used returns the energy of a job over all nodes and lives; booked is false if there is no account of it.
+func (l *ledger) used(job train.JobID) (sum unit.Energy, booked bool) {
+	for _, node := range l.places[job] {
+		sum += l.nodeBooks[node].value.Running[job].Energy
+	}
+	earlier := l.progressOf(job).Earlier
+	if earlier != nil {
+		sum += earlier.Energy
+	}
+	return sum, earlier != nil || len(l.places[job]) > 0
 }
 
 // after returns the energy a job used in an interval after the end of an epoch: the power within an interval counts as
@@ -46,20 +51,15 @@ func after(m event.Measured, e event.EpochMark, spent unit.Energy) unit.Energy {
 	return unit.Energy(float64(spent) * max(min(part, 1), 0))
 }
 
-// amend changes the progress of a job, first in the bucket and then in memory.
-func (l *ledger) amend(ctx context.Context, job train.JobID, change func(*train.EnergyProgress)) error {
-	e, err := l.progress.Modify(ctx, contract.EnergyProgressKey(job), func(c *train.EnergyProgress) (bool, error) {
-		c.Job = job
-		change(c)
-		return true, nil
-	})
-	if err != nil {
-		return err
+// amend changes the progress of a job in memory.
+func (l *ledger) amend(job train.JobID, change func(*train.EnergyProgress)) {
+	p := l.run[job]
+	if p == nil {
+		p = &page[train.EnergyProgress]{}
+		l.run[job] = p
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.run[job] = e.Value
-	return nil
+	p.value.Job, p.changed = job, true
+	change(&p.value)
 }
 
 // wasteOf returns the energy a job used in vain. A failed job has wasted everything. If the supervisor finds the job's

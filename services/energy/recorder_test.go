@@ -372,7 +372,7 @@ func lossesFromTheStreamAreReported(t *testing.T, server *influxd.Server) {
 	var batch []bus.Message
 	for i, n := range []uint64{1, 2, 7, 8} {
 		f := lately(n)
-		batch = append(batch, message(t, f.Body.(event.Measured), uint64(i+1)))
+		batch = append(batch, message(t, f.Body.(event.Measured), uint64(i+1))...)
 	}
 	batch = append(batch, bus.Message{Sequence: 9, Data: []byte("rubbish")})
 	for range 2 {

@@ -58,7 +58,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.WatchShared(ctx, l.observe, p.Started) })
 	work.Go(func(ctx context.Context) error {
-		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamSamples, Filters: []string{measuredFilter}, Handle: l.handle})
+		return b.ConsumeBatches(ctx, bus.BatchConsumer{
+			Name: s.Name(), Stream: event.StreamSamples, Filters: []string{measuredFilter}, Size: mostIntervals, Wait: batchWait, Handle: l.take,
+		})
 	})
 	work.Go(l.keepSettling)
 	work.Go(func(ctx context.Context) error { return keepGrid(ctx, prices, rates, p.Log) })

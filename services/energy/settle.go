@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -18,26 +21,20 @@ import (
 // later interval.
 const settleAfter = 5 * time.Second
 
-// settled reports whether a job needs no more work. The caller holds mu.
-func (l *ledger) settled(job train.JobID) bool {
-	if !l.closed[job] {
-		return false
-	}
-	_, running := combined(job, l.nodeBooks)
-	return !running
-}
+// closedAtOnce bounds the accounts that are closed in a round: a long one would delay the intervals.
+const closedAtOnce = 512
 
-// settle closes the accounts of ended jobs that no more energy can reach.
+// settled reports whether a job needs no more work. The caller holds mu.
+func (l *ledger) settled(job train.JobID) bool { return l.closed[job] && len(l.places[job]) == 0 }
+
+// settle closes the accounts of ended jobs that no more energy can reach, and copies those of others.
 func (l *ledger) settle(ctx context.Context, now time.Time) error {
 	l.work.Lock()
 	defer l.work.Unlock()
-	errs := []error{l.reopen(ctx)}
-	for _, job := range l.due(now) {
-		if err := l.closeAccount(ctx, job); err != nil {
-			errs = append(errs, fmt.Errorf("close the account of %s: %w", job, err))
-		}
+	if err := l.refresh(ctx); err != nil {
+		return err
 	}
-	return errors.Join(append(errs, l.forget(ctx))...)
+	return errors.Join(l.reopen(ctx), l.closeAccounts(ctx, l.due(now)), l.forget(ctx), l.copyAccounts(ctx))
 }
 
 // reopen lets the accounts of resumed jobs go on. Each step can be repeated: while the account is final, it is the one
@@ -53,7 +50,7 @@ func (l *ledger) reopen(ctx context.Context) error {
 		}
 		if account := closed.Value; account.Final {
 			account.Final, account.Cost, account.CO2eGrams = false, nil, nil
-			if err := l.amend(ctx, id, func(p *train.EnergyProgress) { p.Earlier = &account }); err != nil {
+			if err := l.carry(ctx, id, account); err != nil {
 				return fmt.Errorf("reopen the account of %s: %w", id, err)
 			}
 			if err := l.accounts.Put(ctx, contract.AccountKey(id), account); err != nil {
@@ -65,6 +62,22 @@ func (l *ledger) reopen(ctx context.Context) error {
 		delete(l.reopened, id)
 		l.mu.Unlock()
 	}
+	return nil
+}
+
+// carry lets a resumed job begin with what its closed account held.
+func (l *ledger) carry(ctx context.Context, id train.JobID, closed train.Account) error {
+	p := &page[train.EnergyProgress]{}
+	if err := p.read(ctx, l.progress, contract.EnergyProgressKey(id)); err != nil {
+		return err
+	}
+	p.value.Job, p.value.Earlier = id, &closed
+	if err := p.write(ctx, l.progress, contract.EnergyProgressKey(id)); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run[id] = p
 	return nil
 }
 
@@ -101,9 +114,14 @@ func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
 func (l *ledger) due(now time.Time) []train.JobID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	all := l.measured(maps.Keys(l.nodeBooks), now)
 	var due []train.JobID
 	for id := range l.ended {
-		if l.complete(id, endOf(l.jobs[id]), now) {
+		until := all // a job without an account may have been anywhere
+		if nodes := l.places[id]; len(nodes) > 0 {
+			until = l.measured(slices.Values(nodes), now)
+		}
+		if until.covers(endOf(l.jobs[id]), now) {
 			due = append(due, id)
 		}
 	}
@@ -118,32 +136,71 @@ func endOf(job train.Job) time.Time {
 	return job.FinishedAt
 }
 
-// complete reports whether every node has sent an interval later than the end of a job, or is silent. The caller holds
-// mu.
-func (l *ledger) complete(job train.JobID, end, now time.Time) bool {
-	quiet := func(node train.NodeID) bool {
+// measured is the time up to which nodes are booked: those that still send intervals, and those that are silent.
+type measured struct{ talking, silent time.Time }
+
+// measured returns the earliest time up to which any of the nodes is booked. The caller holds mu.
+func (l *ledger) measured(nodes iter.Seq[train.NodeID], now time.Time) measured {
+	never := now.AddDate(100, 0, 0)
+	until, none := measured{never, never}, true
+	for node := range nodes {
+		none = false
 		last := l.began
 		if heard, ok := l.heard[node]; ok {
 			last = heard
 		}
-		return now.Sub(last) > settleAfter && now.Sub(end) > settleAfter
-	}
-	_, used := combined(job, l.nodeBooks)
-	reported := false
-	for node, book := range l.nodeBooks {
-		if _, here := book.Running[job]; used && !here {
-			continue
+		earliest := &until.talking
+		if now.Sub(last) > settleAfter {
+			earliest = &until.silent
 		}
-		reported = true
-		if !book.To.After(end) && !quiet(node) {
-			return false
+		if to := l.nodeBooks[node].value.To; to.Before(*earliest) {
+			*earliest = to
 		}
 	}
-	return reported || quiet("")
+	switch {
+	case none && now.Sub(l.began) <= settleAfter:
+		return measured{} // any node may still speak
+	case none:
+		until.silent = time.Time{}
+	}
+	return until
 }
 
-// closeAccount writes the final account, publishes it, and removes the job from the books: in this order, so that each
-// step can be repeated.
+// covers reports whether no more energy can come to a job that ended: every node has sent an interval later than its
+// end, or is silent.
+func (m measured) covers(end, now time.Time) bool {
+	return m.talking.After(end) && (m.silent.After(end) || now.Sub(end) > settleAfter)
+}
+
+// closeAccounts writes the final accounts, publishes them, and then removes the jobs from the books: in this order, so
+// that each step can be repeated.
+func (l *ledger) closeAccounts(ctx context.Context, jobs []train.JobID) error {
+	jobs = jobs[:min(len(jobs), closedAtOnce)]
+	closed := make([]bool, len(jobs))
+	side := pool.New().WithMaxGoroutines(exchangesAtOnce).WithErrors()
+	for i, job := range jobs {
+		side.Go(func() error {
+			if err := l.closeAccount(ctx, job); err != nil {
+				return fmt.Errorf("close the account of %s: %w", job, err)
+			}
+			closed[i] = true
+			return nil
+		})
+	}
+	err := side.Wait()
+	return errors.Join(err, l.change(ctx, func() error {
+		l.mu.Lock()
+		for i, job := range jobs {
+			if closed[i] {
+				l.strike(job)
+			}
+		}
+		l.mu.Unlock()
+		return l.writeBooks(ctx)
+	}))
+}
+
+// closeAccount writes the final account of a job and publishes it.
 func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	account, found := l.account(job)
 	if l.isClosed(job) {
@@ -174,11 +231,7 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	if lives := l.record(job).Resumed; lives > 0 {
 		fact.Key, fact.Once = fmt.Sprintf("%s/%d", fact.Key, lives), false
 	}
-	err := l.bus.Publish(ctx, fact)
-	if err != nil {
-		return err
-	}
-	return l.removeFromBooks(ctx, job)
+	return l.bus.Publish(ctx, fact)
 }
 
 // record is the job as the register has it.
@@ -188,25 +241,19 @@ func (l *ledger) record(job train.JobID) train.Job {
 	return l.jobs[job]
 }
 
-// removeFromBooks removes a job from the books.
-func (l *ledger) removeFromBooks(ctx context.Context, job train.JobID) error {
-	for _, node := range l.nodesOf(job) {
-		e, err := l.books.Modify(ctx, contract.BookKey(node), func(b *contract.Book) (bool, error) {
-			_, here := b.Running[job]
-			delete(b.Running, job)
-			return here, nil
-		})
-		if err != nil {
-			return err
-		}
-		l.turn(Book(e.Value))
+// strike removes a job from the books in memory, and all that was kept for it. The caller holds mu.
+func (l *ledger) strike(job train.JobID) {
+	for _, node := range l.places[job] {
+		p := l.nodeBooks[node]
+		delete(p.value.Running, job)
+		p.changed = true
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	delete(l.places, job)
+	delete(l.gangs, job)
+	delete(l.uncopied, job)
 	delete(l.jobs, job)
 	delete(l.ended, job)
 	delete(l.run, job)
-	return nil
 }
 
 // methodNone is the method of an account without any measurement.
@@ -217,8 +264,8 @@ func (l *ledger) methodsPresent() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []string
-	for _, book := range l.nodeBooks {
-		for _, m := range book.Methods {
+	for _, p := range l.nodeBooks {
+		for _, m := range p.value.Methods {
 			all = include(all, m)
 		}
 	}

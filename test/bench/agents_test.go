@@ -130,12 +130,18 @@ func (a *agents) start(ctx context.Context, generation uint64, w train.Allocatio
 	a.running[w.Node] = append(slices.Clone(a.running[w.Node]), attempt)
 }
 
-// node plays one agent.
-func (a *agents) node(ctx context.Context, i int) error {
+// machine is the i-th node.
+func machine(i int) train.Node {
 	n := train.Node{ID: train.NodeID(fmt.Sprintf("node-%04d", i)), BootID: "bench", Cores: 64, Memory: 512 * unit.GiB, JobAPI: "127.0.0.1:1"}
 	for d := range devicesOfNode {
 		n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", d)), Kind: train.KindGPU, Model: "H100", Memory: 80 * unit.GiB, IdleWatts: 70, BusyWatts: 700})
 	}
+	return n
+}
+
+// node plays one agent.
+func (a *agents) node(ctx context.Context, i int) error {
+	n := machine(i)
 	tick.Pause(ctx, a.Every*time.Duration(i)/time.Duration(a.Nodes))
 	before, sequence := time.Now().UTC(), 0
 	for now := range tick.Every(ctx, a.Every) {

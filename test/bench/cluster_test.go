@@ -62,11 +62,11 @@ func BenchmarkCluster(b *testing.B) {
 		seen.await(event.FactStarted, jobs)
 		b.ReportMetric(time.Since(began).Seconds(), "all-started-s")
 		tick.Pause(b.Context(), settled)
-		before, generator, stored, at := i.usedSeconds(), seconds(b, agents), samples(b, conn), time.Now()
+		before, generator, stored, at := i.usedSeconds(), seconds(b, agents.Process.Pid), samples(b, conn), time.Now()
 		planned := i.planTimes(conn, seen)
 		watched := time.Since(at).Seconds()
 		b.ReportMetric((i.usedSeconds()-before)/watched, "services-cores")
-		b.ReportMetric((seconds(b, agents)-generator)/watched, "generator-cores")
+		b.ReportMetric((seconds(b, agents.Process.Pid)-generator)/watched, "generator-cores")
 		b.ReportMetric(float64(samples(b, conn)-stored)/watched, "samples/s")
 		b.ReportMetric(float64(nodes+jobs)/every.Seconds(), "wanted-samples/s")
 		b.ReportMetric(planned[len(planned)/2].Seconds(), "planned-s")
@@ -147,9 +147,9 @@ func samples(b *testing.B, conn *bus.Bus) uint64 {
 }
 
 // seconds is the processor time of a process.
-func seconds(b *testing.B, cmd *exec.Cmd) float64 {
+func seconds(b *testing.B, pid int) float64 {
 	b.Helper()
-	s, err := proc.Root("/proc").Process(cmd.Process.Pid)
+	s, err := proc.Root("/proc").Process(pid)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -62,12 +62,15 @@ func up(b *testing.B, url string, keys identity.Keys) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	all := []run.Service{
-		admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
-	}
+	together(b, c.Common, admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy))
+}
+
+// together runs services until the benchmark ends.
+func together(b *testing.B, common run.Common, services ...run.Service) {
+	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	running := pool.New().WithErrors()
-	running.Go(func() error { return run.Together(ctx, c.Common, io.Discard, func(net.Addr) {}, all...) })
+	running.Go(func() error { return run.Together(ctx, common, io.Discard, func(net.Addr) {}, services...) })
 	b.Cleanup(func() {
 		stop()
 		if err := running.Wait(); err != nil {
@@ -86,7 +89,14 @@ func follow(b *testing.B, conn *bus.Bus, stream string) moments {
 	m := moments{facts: make(chan bus.Message, 1000)}
 	ctx, stop := context.WithCancel(b.Context())
 	running := pool.New()
-	running.Go(func() { _ = conn.Follow(ctx, stream, nil, 1, func(x bus.Message) { m.facts <- x }) })
+	running.Go(func() {
+		_ = conn.Follow(ctx, stream, nil, 1, func(x bus.Message) {
+			select {
+			case m.facts <- x:
+			case <-ctx.Done(): // nobody reads any more
+			}
+		})
+	})
 	b.Cleanup(func() { stop(); running.Wait() })
 	return m
 }
