@@ -50,7 +50,11 @@ func (b *Bus) Damaged(ctx context.Context, stream, words string) error {
 // CheckJobs compares the newest fact that the register speaks of with JOBS, before anyone adds to it. If it is missing,
 // JOBS is marked for all to see.
 func (b *Bus) CheckJobs(ctx context.Context) error {
-	jobs, err := OpenKV(ctx, b, contract.Jobs)
+	// A program starts with this, before all else: of a long register nothing more is decoded.
+	type folded struct {
+		LastSequence uint64 `json:"last_sequence"`
+	}
+	jobs, err := OpenKV(ctx, b, contract.Bucket[folded](contract.Jobs))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
 	}

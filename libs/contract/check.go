@@ -82,7 +82,9 @@ func tokenOf(name string) string {
 
 // Decode decodes the record of a key. It returns ErrForeign if they do not belong to each other.
 func (r Reader[T]) Decode(key string, data []byte, into *T) error {
-	if err := json.Unmarshal(data, into); err != nil {
+	if raw, is := any(into).(*json.RawMessage); is && json.Valid(data) {
+		*raw = data
+	} else if err := json.Unmarshal(data, into); err != nil {
 		return err
 	}
 	return r.Check(key, into)

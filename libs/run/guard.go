@@ -26,7 +26,8 @@ type guards struct {
 	one  *bus.Guard
 }
 
-// of returns the guard of a process. It has a connection of its own, since services come and go.
+// of returns the guard of a process, and makes sure that the streams and buckets exist. It has a connection of its own,
+// since services come and go.
 func (g *guards) of(ctx context.Context, p Process) (*bus.Guard, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,6 +51,10 @@ func (g *guards) of(ctx context.Context, p Process) (*bus.Guard, error) {
 	if err != nil {
 		b.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := b.Ensure(ctx); err != nil {
+		b.Close()
+		return nil, err
 	}
 	for _, other := range g.services[1:] { // each had a file of its own, with the same in it
 		if err := os.Remove(filepath.Join(dir, other+".json")); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -44,7 +44,7 @@ func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
 	g, err := p.guards.of(ctx, p)
 	if err == nil {
 		b.Heed(g)
-		err = errors.Join(p.watch(g), b.Ensure(ctx))
+		err = p.watch(g)
 	}
 	if err != nil {
 		b.Close()

@@ -32,7 +32,7 @@ func work(ctx context.Context, s Service, p Process) error {
 		return dropAtStop(ctx, err)
 	}
 	defer b.Close()
-	if err := b.Ensure(ctx); err != nil {
+	if _, err := p.guards.of(ctx, p); err != nil {
 		return dropAtStop(ctx, err)
 	}
 	p.Check("bus", b.Ready)
