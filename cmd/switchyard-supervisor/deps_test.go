@@ -13,8 +13,10 @@ func TestTheSupervisorIsSmall(t *testing.T) {
 	const own = "github.com/switchyard-dl/switchyard/"
 	allowed := []string{
 		own + "libs/disk", own + "libs/installation", own + "libs/jobfiles", own + "libs/joblog", own + "libs/proc", own + "libs/tick", own + "libs/train", own + "libs/unit",
-		own + "libs/upload", own + "services/executor/launch", own + "services/executor/local", own + "cmd/switchyard-supervisor",
+		own + "libs/upload", own + "libs/seal", own + "services/executor/launch", own + "services/executor/local", own + "cmd/switchyard-supervisor",
 		"github.com/sourcegraph/conc", "golang.org/x/sys/unix",
+		// The launcher checks admission's signatures: keys and curves, without the bus.
+		"github.com/nats-io/nkeys", "golang.org/x/crypto", "golang.org/x/sys/cpu",
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

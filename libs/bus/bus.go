@@ -66,9 +66,9 @@ type Bus struct {
 	voucher *identity.Voucher
 	roster  *identity.Roster
 	nc      *nats.Conn
-	js   jetstream.JetStream
-	name string
-	log  *slog.Logger
+	js      jetstream.JetStream
+	name    string
+	log     *slog.Logger
 	// records are what watchers share.
 	records *Records
 	// replicas is the number of replicas of each stream and bucket that Ensure makes.

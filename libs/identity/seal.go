@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 
 	"github.com/nats-io/nkeys"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/seal"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -24,7 +24,7 @@ const (
 // Errors of a seal.
 var (
 	// ErrUnsealed: the record of a job has no signature of admission's, or was changed since.
-	ErrUnsealed = errors.New("admission has not signed the job as it is")
+	ErrUnsealed = seal.ErrUnsealed
 	// ErrNoSealKey: nobody can check signatures here.
 	ErrNoSealKey = errors.New("no key of admission")
 )
@@ -105,7 +105,7 @@ func (s *Seal) Sign(job train.Job) ([]byte, error) {
 	if s == nil {
 		return nil, nil
 	}
-	text, err := sealed(job)
+	text, err := seal.Text(job)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,13 @@ func (s *Seal) Sign(job train.Job) ([]byte, error) {
 }
 
 // Check returns ErrUnsealed unless a job bears the signature of this key.
-func (s *Seal) Check(job train.Job) error { return check(s.pair, job) }
+func (s *Seal) Check(job train.Job) error {
+	public, err := s.pair.PublicKey()
+	if err != nil {
+		return fmt.Errorf("check a signature: %w", err)
+	}
+	return seal.Check(public, job)
+}
 
 // Known reports whether the bus knows the executor by a key, or admission's signature can be checked. On a bus without
 // accounts it does not, and nothing that came over it can be trusted, signed or not.
@@ -132,11 +138,7 @@ func (k Keys) Check(job train.Job) error {
 	if err != nil {
 		return err
 	}
-	pair, err := nkeys.FromPublicKey(public)
-	if err != nil {
-		return fmt.Errorf("read %s in %s: %w", publicName, k, err)
-	}
-	return check(pair, job)
+	return seal.Check(public, job)
 }
 
 func (k Keys) readPublic() (string, error) {
@@ -145,34 +147,4 @@ func (k Keys) readPublic() (string, error) {
 		return "", fmt.Errorf("%w: admission makes it as it starts; copy %s from the folder of its keys: %w", ErrNoSealKey, publicName, err)
 	}
 	return strings.TrimSpace(string(data)), nil
-}
-
-func check(pair nkeys.KeyPair, job train.Job) error {
-	text, err := sealed(job)
-	if err != nil {
-		return err
-	}
-	if len(job.Seal) == 0 || pair.Verify(text, job.Seal) != nil {
-		return fmt.Errorf("%w: %s", ErrUnsealed, job.ID)
-	}
-	return nil
-}
-
-// sealed returns the bytes that are signed. Keys of the spec without a value are left out, so that a later version,
-// which has more keys, signs the same bytes.
-func sealed(job train.Job) ([]byte, error) {
-	spec, values := map[string]any{}, reflect.ValueOf(job.Spec)
-	for i := range values.NumField() {
-		value := values.Field(i)
-		if kind := value.Kind(); value.IsZero() || (kind == reflect.Map || kind == reflect.Slice) && value.Len() == 0 {
-			continue
-		}
-		name, _, _ := strings.Cut(values.Type().Field(i).Tag.Get("json"), ",")
-		spec[name] = value.Interface()
-	}
-	text, err := json.Marshal(map[string]any{"id": job.ID, "life": job.Resumed, "spec": spec})
-	if err != nil {
-		return nil, fmt.Errorf("encode the spec of %s: %w", job.ID, err)
-	}
-	return text, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // WriteFile replaces a file atomically. Its content is on disk before the file has its name, and both are on disk
@@ -20,6 +22,22 @@ func WriteFile(path string, data []byte) error {
 // be the old one, or not whole.
 func ReplaceFile(path string, data []byte) error {
 	return replace(path, data, func(*os.File) error { return nil })
+}
+
+// sharedMode lets the group of a file read it.
+const sharedMode = 0o640
+
+// WriteShared is WriteFile for a file that its group may read, ReplaceShared is ReplaceFile for such a file.
+func WriteShared(path string, data []byte) error {
+	if err := replace(path, data, func(f *os.File) error { return errors.Join(f.Chmod(sharedMode), f.Sync()) }); err != nil {
+		return err
+	}
+	return SyncFolder(filepath.Dir(path))
+}
+
+// ReplaceShared replaces a file that its group may read; see WriteShared.
+func ReplaceShared(path string, data []byte) error {
+	return replace(path, data, func(f *os.File) error { return f.Chmod(sharedMode) })
 }
 
 func replace(path string, data []byte, sync func(*os.File) error) error {
@@ -38,6 +56,26 @@ func replace(path string, data []byte, sync func(*os.File) error) error {
 	}
 	return nil
 }
+
+// OpenRegular opens a file to read it. The last part of its path may belong to another user: a link there is not
+// followed, and nothing waits for a writer of a pipe.
+func OpenRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: path, Err: errIrregular}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+var errIrregular = errors.New("want a file, found something else")
 
 // SyncFolder makes what was created or renamed in a folder survive a crash of the machine.
 func SyncFolder(path string) error {

@@ -12,11 +12,24 @@ import (
 // AttemptsName is the folder in a job's folder that holds the folders of its attempts.
 const AttemptsName = "attempts"
 
-// Layout maps jobs and attempts to files below the data folder.
-type Layout struct{ DataDir string }
+// Layout maps jobs and attempts to files below the data folder. If jobs run as the users who submitted them (People),
+// DataDir is the folder of the launcher: root owns it, the folder of a job and that of its attempts, and the user what
+// lies in Own and in the folder of an attempt.
+type Layout struct {
+	DataDir string
+	People  bool
+}
 
 // Job returns the private folder of a job.
 func (l Layout) Job(job train.JobID) string { return filepath.Join(l.DataDir, "jobs", string(job)) }
+
+// Own returns the folder in which a job has its output and its files.
+func (l Layout) Own(job train.JobID) string {
+	if l.People {
+		return filepath.Join(l.Job(job), "own")
+	}
+	return l.Job(job)
+}
 
 // Attempt returns the private folder of an attempt.
 func (l Layout) Attempt(job train.JobID, number int) string {
@@ -24,16 +37,16 @@ func (l Layout) Attempt(job train.JobID, number int) string {
 }
 
 // Output returns the log file of a job.
-func (l Layout) Output(job train.JobID) string { return filepath.Join(l.Job(job), "output.log") }
+func (l Layout) Output(job train.JobID) string { return filepath.Join(l.Own(job), "output.log") }
 
 // Snapshots returns the folder where a job saves its state by default.
-func (l Layout) Snapshots(job train.JobID) string { return filepath.Join(l.Job(job), "snapshots") }
+func (l Layout) Snapshots(job train.JobID) string { return filepath.Join(l.Own(job), "snapshots") }
 
 // Upload returns the folder of a job that holds its copy of the uploaded folder.
-func (l Layout) Upload(job train.JobID) string { return filepath.Join(l.Job(job), "upload") }
+func (l Layout) Upload(job train.JobID) string { return filepath.Join(l.Own(job), "upload") }
 
 // Work returns the folder where a job starts by default.
-func (l Layout) Work(job train.JobID) string { return filepath.Join(l.Job(job), "work") }
+func (l Layout) Work(job train.JobID) string { return filepath.Join(l.Own(job), "work") }
 
 // SocketFolder is the name of the folder that holds only the socket of the job API, since jobs see the whole folder.
 const SocketFolder = "job-api"
@@ -48,7 +61,7 @@ func (l Layout) Exposed(folder string, job train.JobID) bool {
 	if !Below(folder, real) {
 		return Below(real, folder)
 	}
-	own := Layout{real}
+	own := Layout{DataDir: real, People: l.People}
 	return !slices.ContainsFunc([]string{own.Work(job), own.Snapshots(job), own.Upload(job)}, func(dir string) bool { return Below(folder, dir) })
 }
 

@@ -37,9 +37,9 @@ const (
 // name, if their file system has links.
 func Link(l installation.Layout, job train.JobID, checkpoints, work string) error {
 	_ = link(filepath.Join(filepath.Dir(checkpoints), string(job)), filepath.Base(checkpoints))
-	err := link(filepath.Join(l.Job(job), checkpointsName), checkpoints)
+	err := link(filepath.Join(l.Own(job), checkpointsName), checkpoints)
 	if err == nil && work != "" {
-		err = link(filepath.Join(l.Job(job), startedInName), work)
+		err = link(filepath.Join(l.Own(job), startedInName), work)
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func Resumes(entry string) bool {
 // Checkpoints returns the folder that a job sees as /snapshots/JOB_UUID; empty if there is none. A job of an older
 // version has no links: its checkpoints are in the only folder below its snapshots.
 func Checkpoints(l installation.Layout, job train.JobID) string {
-	if to, err := filepath.EvalSymlinks(filepath.Join(l.Job(job), checkpointsName)); err == nil {
+	if to, err := filepath.EvalSymlinks(filepath.Join(l.Own(job), checkpointsName)); err == nil {
 		return to
 	}
 	if old, err := filepath.Glob(filepath.Join(l.Snapshots(job), "*")); err == nil && len(old) == 1 {
@@ -99,10 +99,10 @@ func Checkpoints(l installation.Layout, job train.JobID) string {
 // find returns the folders of a job that are there.
 func find(l installation.Layout, job train.JobID) train.Folders {
 	var f train.Folders
-	if !isFolder(l.Job(job)) {
+	if !isFolder(l.Own(job)) {
 		return f
 	}
-	f.Job = l.Job(job)
+	f.Job = l.Own(job)
 	if _, err := os.Stat(l.Output(job)); err == nil {
 		f.Output = l.Output(job)
 	}
@@ -111,7 +111,7 @@ func find(l installation.Layout, job train.JobID) train.Folders {
 		f.Checkpoints = named
 	}
 	f.Work = l.Work(job)
-	if to, err := filepath.EvalSymlinks(filepath.Join(f.Job, startedInName)); err == nil {
+	if to, err := filepath.EvalSymlinks(filepath.Join(l.Own(job), startedInName)); err == nil {
 		f.Work = to
 	}
 	for _, folder := range []*string{&f.Checkpoints, &f.Work} {
@@ -131,7 +131,7 @@ func isFolder(path string) bool {
 // no results: the link to it is made at the first start.
 func list(l installation.Layout, job train.JobID, f train.Folders) (files []train.File, more bool) {
 	var since time.Time
-	if info, err := os.Lstat(filepath.Join(f.Job, startedInName)); err == nil && f.Work != l.Work(job) {
+	if info, err := os.Lstat(filepath.Join(l.Own(job), startedInName)); err == nil && f.Work != l.Work(job) {
 		since = info.ModTime()
 	}
 	saved, cut := below(l, "checkpoints", f.Checkpoints, time.Time{})

@@ -173,6 +173,9 @@ func (o *Log) compact() error {
 			return fmt.Errorf("rewrite %s: %w", o.path, err)
 		}
 	}
+	if before, err := o.file.Stat(); err == nil {
+		_ = f.Chmod(before.Mode().Perm()) // who could read the log still can
+	}
 	if err := os.Rename(f.Name(), o.path); err != nil {
 		return fmt.Errorf("rewrite %s: %w", o.path, err)
 	}

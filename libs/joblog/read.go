@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -36,7 +35,7 @@ func Answer(l installation.Layout, r train.LogRequest, limit int64, over bool) (
 // Read reads a piece of the job's log at path. Offsets count all output of the job, including what was dropped; reading
 // skips dropped parts. A job that has not written anything has an empty log.
 func Read(path string, r train.LogRequest, limit int64) (train.LogChunk, error) {
-	f, err := os.Open(path)
+	f, err := installation.OpenRegular(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return train.LogChunk{}, nil
 	}

@@ -25,7 +25,12 @@ type Admission struct {
 	MaxArray       int
 	Notify         Notify
 	MLflow         MLflow
+	// RunAs is the setting of the executor.
+	RunAs *string
 }
+
+// AsSubmitters reports whether jobs run as the users who submit them.
+func (c *Admission) AsSubmitters() bool { return c.RunAs != nil && *c.RunAs == RunAsSubmitter }
 
 // MLflow is the tracking server that gets a copy of each job's metrics as a run.
 type MLflow struct{ URI, Experiment, Token string }

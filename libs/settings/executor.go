@@ -28,7 +28,9 @@ type Executor struct {
 	AllowRootJobs  bool
 	JobLogLimit    int
 	JobMounts      string
-	Kubernetes     Kubernetes
+	// RunAs says as whom jobs run. Launcher and JobsDir are the socket and the folder of the launcher.
+	RunAs, Launcher, JobsDir string
+	Kubernetes               Kubernetes
 }
 
 // Kubernetes configures jobs that are pods.
@@ -47,6 +49,12 @@ type Kubernetes struct {
 	ScheduleLimit time.Duration
 	NodeLostAfter time.Duration
 }
+
+// The values of Executor.RunAs.
+const (
+	RunAsService   = "service"
+	RunAsSubmitter = "submitter"
+)
 
 // The values of Executor.JobMounts.
 const (
@@ -78,6 +86,10 @@ func (c *Executor) Declare(set *config.Set) {
 	s.Bool(&c.AllowRootJobs, "allow-root-jobs", false, "let jobs run as root, if the executor does, on a machine where other people can log in: each of them can then be root").Flag()
 	s.Int(&c.JobLogLimit, "job-log-limit", 16, "largest size of a job's log in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.JobMounts, "job-mounts", MountsAuto, "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never").OneOf(MountsAuto, MountsNever)
+	s.String(&c.RunAs, "run-as", RunAsService, "as whom jobs run: service (the user of the executor) or submitter (the user of the machine who submitted the job, which takes the launcher)").
+		OneOf(RunAsService, RunAsSubmitter)
+	s.String(&c.Launcher, "launcher", "/run/switchyard-launcher/launcher.sock", "socket of the launcher, which starts jobs as other users").Check(func() error { return absolute(c.Launcher) })
+	s.String(&c.JobsDir, "launcher-jobs", "/var/lib/switchyard-jobs", "folder in which the launcher keeps the files of jobs").Check(func() error { return absolute(c.JobsDir) })
 	c.Kubernetes.declare(s)
 }
 

@@ -68,6 +68,9 @@ type Spec struct {
 	// User and Tenant may be left out: they come from the submitter's identity. A body that names another is refused.
 	User   string `json:"user,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
+	// UID is the number of the machine's user who submitted the job, as the kernel named him to the service web. Admission
+	// sets it. Where run_as is submitter, the job runs as this user.
+	UID int `json:"uid,omitempty"`
 
 	// Command is the program and its arguments. Give Command or ScriptPath.
 	Command []string `json:"command,omitempty"`

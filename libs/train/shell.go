@@ -30,6 +30,9 @@ func (s *ShellSpec) Allows(secret string) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Key), []byte(ShellKey(secret))) == 1
 }
 
+// Needs is Allows where a terminal without a secret is never attached.
+func (s *ShellSpec) Needs(secret string) bool { return s != nil && s.Key != "" && s.Allows(secret) }
+
 // ShellKey returns the Key for a secret.
 func ShellKey(secret string) string {
 	sum := sha256.Sum256([]byte(secret))

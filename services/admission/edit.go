@@ -78,7 +78,7 @@ func (d *handler) checkEdit(ctx context.Context, job train.Job, edit train.Edit,
 	if experiment != "" {
 		return []train.Reason{{Code: "IsTrial", Message: "the job is a trial, and experiment " + experiment + " decides about it"}}, nil
 	}
-	owner := fit.Identity{User: job.Spec.User, Tenant: job.Spec.Tenant, TrustBodies: d.who.TrustBodies}
+	owner := fit.Identity{User: job.Spec.User, Tenant: job.Spec.Tenant, UID: job.Spec.UID, TrustBodies: d.who.TrustBodies}
 	who, where, err := d.around(ctx, job.ID, job.Spec, owner, at)
 	return append(fit.CheckEdit(job, edit, who, where, d.folders.resolve(job.ID, job.Spec)), tooLarge(job.Spec, edit)...), err
 }

@@ -154,7 +154,9 @@ type submission struct {
 	hash string
 	at   time.Time
 	// by is the person who submits, if web or admission itself says so and has signed that.
-	by      string
+	by string
+	// peer is this person if the kernel has named him to web: the user at the other end of its socket.
+	peer    string
 	reasons []train.Reason
 }
 
@@ -169,7 +171,7 @@ func read(m bus.Message) submission {
 		s.reasons = []train.Reason{{Code: "UnprovenAsker", Message: err.Error(), Hint: "leave the header " + event.HeaderBy + " out, or submit through the service web"}}
 		return s
 	}
-	s.by = who.Person
+	s.by, s.peer = who.Person, fromSocket(who)
 	if m.Parsed.Version != 1 {
 		s.reasons = []train.Reason{{
 			Code: "UnsupportedVersion", Message: fmt.Sprintf("want submitted.v1, found submitted.v%d", m.Parsed.Version), Hint: "submit with the scheduler's version of the command line",
@@ -326,7 +328,11 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
-	who, where, err := d.around(ctx, id, s.spec, d.identify(s.by), s.at)
+	by := d.identify(s.by)
+	if by.UID, err = d.uidOf(ctx, id, s); err != nil {
+		return verdict, where, err
+	}
+	who, where, err := d.around(ctx, id, s.spec, by, s.at)
 	return fit.Check(s.spec, who, where, d.folders.resolve(id, s.spec)), where, err
 }
 

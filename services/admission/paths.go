@@ -17,10 +17,16 @@ import (
 type folders struct {
 	roots []string
 	data  installation.Layout
+	// asSubmitters says that jobs run as the users who submitted them. Then the kernel decides which folders they may use,
+	// and admission, which may see fewer, looks at none.
+	asSubmitters bool
 }
 
 // resolve resolves the folders and the script of a job on this machine.
 func (f folders) resolve(id train.JobID, spec train.Spec) fit.Paths {
+	if f.asSubmitters {
+		return unseen(spec)
+	}
 	paths := fit.Paths{
 		CustomDir: inspect(spec.CustomDir), SnapshotsDir: inspect(spec.SnapshotsDir), DatasetsDir: inspect(spec.DatasetsDir), WorkDir: inspect(spec.WorkDir),
 	}
@@ -41,6 +47,19 @@ func (f folders) resolve(id train.JobID, spec train.Spec) fit.Paths {
 		}
 	}
 	return paths
+}
+
+// unseen returns the folders of a job as it names them.
+func unseen(spec train.Spec) fit.Paths {
+	named := func(name string) fit.Path {
+		if !path.IsAbs(name) {
+			return fit.Path{}
+		}
+		return fit.Path{Resolved: path.Clean(name), IsFolder: true}
+	}
+	return fit.Paths{
+		Roots: []string{"/"}, CustomDir: named(spec.CustomDir), SnapshotsDir: named(spec.SnapshotsDir), DatasetsDir: named(spec.DatasetsDir), WorkDir: named(spec.WorkDir),
+	}
 }
 
 // onHost returns the file on this machine that script_path names, or "" if it lies in an image or in a folder that the

@@ -52,7 +52,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	who := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
-	d := newHandler(b, jobs, who, folders{s.config.AllowRoots, installation.Layout{DataDir: p.Common.DataDir}}, p.Log, newMeters(p.Metrics))
+	d := newHandler(b, jobs, who, folders{s.config.AllowRoots, installation.Layout{DataDir: p.Common.DataDir}, s.config.AsSubmitters()}, p.Log, newMeters(p.Metrics))
 	if d.seal, err = openSeal(ctx, identity.Keys(p.Common.KeysDir()), b, jobs, p.Log); err != nil {
 		return err
 	}

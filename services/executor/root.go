@@ -17,7 +17,7 @@ var errRoot = errors.New("the jobs of this executor would run as root")
 // allowRoot refuses to run jobs as root on a machine that other people use. It warns if nobody else can log in, as in a
 // container or on a fresh machine.
 func allowRoot(c settings.Executor, uid int, etc string, log *slog.Logger) error {
-	if uid != 0 || c.Backend != settings.BackendLocal || c.AllowRootJobs {
+	if uid != 0 || c.Backend != settings.BackendLocal || c.AllowRootJobs || c.RunAs == settings.RunAsSubmitter {
 		return nil
 	}
 	if others := people(etc); len(others) > 0 {

@@ -54,11 +54,16 @@ func (s *Service) Task(run.Common) string {
 
 // Validate reads the folders of jobs that are pods.
 func (s *Service) Validate(run.Common) error {
+	if s.config.RunAs == settings.RunAsSubmitter && (s.config.Backend != settings.BackendLocal || len(s.config.JobEnvironment) > 0) {
+		return errSubmitters
+	}
 	if s.config.Backend != settings.BackendKubernetes {
 		return nil
 	}
 	return kube.Check(s.config.Kubernetes)
 }
+
+var errSubmitters = errors.New("executor.run_as: submitter is for jobs on this machine (backend: local), which get the variables of their users: leave job_environment out")
 
 // Run works until ctx ends. Running jobs go on.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -120,7 +125,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *cache) error {
 	return bus.Answer(ctx, b, train.LogSubject(on.realm.Machine), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 		job, known := c.job(r.Job)
-		return joblog.Answer(on.local.Layout, r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
+		return joblog.Answer(on.local.LayoutOf(r.Job), r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
 	})
 }
 
@@ -206,7 +211,8 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 	if bounds.Supervisor, missing = local.FindSupervisor(ctx); missing != nil {
 		p.Log.Warn("this program supervises jobs itself, which costs each of them time and memory: install switchyard-supervisor beside it", "reason", missing)
 	}
-	if s.config.JobMounts == settings.MountsAuto {
+	asSubmitters := s.config.RunAs == settings.RunAsSubmitter
+	if s.config.JobMounts == settings.MountsAuto && !asSubmitters {
 		var reason error
 		if bounds.Sandbox, reason, err = local.ProbeSandbox(ctx, bounds.Supervisor, p.Common.DataDir); err != nil {
 			return nil, err
@@ -216,10 +222,15 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 		}
 	}
 	var reason error
-	if bounds.Groups, reason = local.ProbeGroups(ctx, bounds.Supervisor, cgroup.ThisMachine(), p.Common.DataDir); reason != nil {
+	if asSubmitters {
+		p.Log.Info("jobs run as the users who submit them", "launcher", s.config.Launcher)
+	} else if bounds.Groups, reason = local.ProbeGroups(ctx, bounds.Supervisor, cgroup.ThisMachine(), p.Common.DataDir); reason != nil {
 		p.Log.Info("supervisors watch the memory of jobs themselves: this machine allows no control groups", "reason", reason)
 	}
 	here := local.New(p.Common.DataDir, bounds)
+	if asSubmitters {
+		here.RunAsSubmitters(s.config.Launcher, s.config.JobsDir)
+	}
 	here.Uploads = func(ctx context.Context, hash string, read func(io.Reader) error) error {
 		err := b.GetUpload(ctx, hash, read)
 		if errors.Is(err, bus.ErrNotFound) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/seal"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
@@ -192,7 +193,7 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 		return s.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
 	err = s.backend.Start(ctx, launch.Setting{
-		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
+		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Signed: seal.Signed(job), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
 		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), Passed: s.config.JobEnvironment, PythonPath: s.config.PythonPath,
 	})
 	if err != nil {

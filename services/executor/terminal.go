@@ -20,7 +20,6 @@ func answerTerminals(ctx context.Context, b *bus.Bus, on platform, kv buckets) e
 		if err != nil {
 			return nil, err
 		}
-		r.Secret = ""
 		job, err := on.local.DialTerminal(r, number)
 		if err != nil {
 			return nil, err

@@ -20,7 +20,8 @@ web:
   shared_group: gpu # without it, all users of the machine
 ` + "```" + `
 
-Jobs still have the rights of the user that runs the executor: open the door to people who trust each other with these.
+Jobs still have the rights of the user that runs the executor: open the door to people who trust each other with these, or
+let [jobs run as their submitters](operations.md#a-server-for-several-people).
 
 A user of the machine then needs no setting: ` + "`switchyard`" + ` finds the service [web](web.md) at /run/switchyard/web.sock, or at
 ` + "`$SWITCHYARD_SOCKET`" + `. The kernel tells the service who is connected, so nobody can ask in another's name, and what a

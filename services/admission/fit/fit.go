@@ -18,6 +18,8 @@ import (
 type Identity struct {
 	User   string
 	Tenant string
+	// UID is the number of the machine's user, if the kernel has named the submitter; else 0.
+	UID int
 	// TrustBodies accepts the names in a body as they are: for people who trust each other and share one account.
 	TrustBodies bool
 	// At is the time of the submission.
@@ -188,6 +190,7 @@ func (c *checker) completed() train.Spec {
 	if s.Tenant == "" {
 		s.Tenant = c.who.Tenant
 	}
+	s.UID = c.who.UID
 	replace := func(asked *string, found Path) {
 		if *asked != "" && found.Resolved != "" {
 			*asked = found.Resolved

@@ -24,6 +24,9 @@ func (c *checker) identity() {
 	}
 	c.own("user", c.spec.User, c.who.User)
 	c.own("tenant", c.spec.Tenant, c.who.Tenant)
+	if uid := c.spec.UID; uid != 0 && uid != c.who.UID {
+		c.refuse("NotYourself", "uid", "leave it out: the kernel names the submitter", "the body says user %d, who did not submit it", uid)
+	}
 	if p := c.spec.Project; utf8.RuneCountInString(p) > MaxNameLength || !printable(p) {
 		c.refuse("InvalidName", "project", "e.g. thesis", "want 1 to %d printable characters, found %s", MaxNameLength, quote(p))
 	}

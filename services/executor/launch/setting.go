@@ -21,6 +21,8 @@ type Setting struct {
 	Job     train.JobID
 	Spec    train.Spec
 	Attempt train.Attempt
+	// Signed is what admission has signed of the job's record.
+	Signed train.Job
 	// Places are the attempt's places in its order, with the devices as their nodes describe them.
 	Places     []Place
 	Capability string

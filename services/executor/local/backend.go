@@ -25,6 +25,8 @@ type Backend struct {
 	// Uploads is where uploaded folders come from.
 	Uploads Uploads
 	bounds  Bounds
+	// people starts attempts as the users who submitted them; nil if they run as the user of this process.
+	people *people
 	// followers wait for the ends of supervisors, and for uploads.
 	followers conc.WaitGroup
 

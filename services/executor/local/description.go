@@ -36,14 +36,20 @@ type Launch struct {
 	// they may take together (0: no bound).
 	Group     cgroup.Group `json:"group,omitempty"`
 	MemoryMiB int64        `json:"memory_mib,omitempty"`
+	// Held says that the launcher has made the group and put the supervisor into it; Bounded, that the kernel keeps it
+	// within the memory.
+	Held    bool `json:"held,omitempty"`
+	Bounded bool `json:"bounded,omitempty"`
 	// Output is the job's log, LimitBytes its largest size, Header the line that begins the attempt's part of it.
 	Output     string `json:"output"`
 	LimitBytes int64  `json:"limit_bytes"`
 	Header     string `json:"header"`
 	// Shell is set if the first process runs on a terminal. Beside is what runs on a terminal beside the processes, but
 	// for the command itself.
-	Shell  *screen.Shell `json:"shell,omitempty"`
-	Beside Process       `json:"beside,omitzero"`
+	Shell *screen.Shell `json:"shell,omitempty"`
+	// TerminalKey is the hash of the secret with which terminals are attached, if the launcher has started the supervisor.
+	TerminalKey string  `json:"terminal_key,omitempty"`
+	Beside      Process `json:"beside,omitzero"`
 	// Proxy is set if the supervisor calls the job API for the programs.
 	Proxy *proxy.Spec `json:"proxy,omitempty"`
 	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
@@ -132,6 +138,14 @@ func readLaunch(dir string) (Launch, error) {
 		return Launch{}, fmt.Errorf("%w (launches of version %d, not %d)", errNewer, launchVersion, l.Version)
 	}
 	return l.upgraded(), nil
+}
+
+// group returns the control group that the supervisor makes for the programs; empty if it is in theirs itself.
+func (l Launch) group() cgroup.Group {
+	if l.Held {
+		return ""
+	}
+	return l.Group
 }
 
 // upgraded returns a launch of any version as one of this version, which names no program but the known runtimes.

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -72,7 +73,7 @@ var errTorn = errors.New("is not whole")
 
 // readJSON reads a file; found is false if the file does not exist.
 func readJSON[T any](path string) (value T, found bool, err error) {
-	data, err := os.ReadFile(path)
+	data, err := readOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return value, false, nil
 	}
@@ -83,6 +84,19 @@ func readJSON[T any](path string) (value T, found bool, err error) {
 		return value, false, fmt.Errorf("%s %w: %w", path, errTorn, err)
 	}
 	return value, true, nil
+}
+
+// mostJSON bounds a file that is read: the largest is a launch of a gang.
+const mostJSON = 32 << 20
+
+// readOwn reads a file of an attempt's folder, which a job may have put there itself.
+func readOwn(path string) ([]byte, error) {
+	f, err := installation.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, mostJSON))
 }
 
 // readWhole is readJSON for files that are replaced without a sync: a file that is not whole counts as absent.

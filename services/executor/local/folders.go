@@ -17,12 +17,17 @@ import (
 // resolveFolders resolves the folders of a job and makes those that the scheduler has to make.
 func (b *Backend) resolveFolders(s *launch.Setting) error {
 	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, b.Work(s.Job)
+	if b.People {
+		if err := followLinks(&s.Custom, &s.Snapshots, &s.Datasets); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(s.Work, 0o700); err != nil {
 		return fmt.Errorf("make the working folder: %w", err)
 	}
 	// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a link, as
 	// with folders that users name.
-	own, err := filepath.EvalSymlinks(b.Job(s.Job))
+	own, err := filepath.EvalSymlinks(b.Own(s.Job))
 	if err != nil {
 		return fmt.Errorf("find the job's folder: %w", err)
 	}
@@ -36,7 +41,7 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 		}
 	}
 	if s.Datasets == "" {
-		s.Datasets = userDatasets(s.Spec.User)
+		s.Datasets = b.userDatasets(*s)
 	}
 	if err := b.checkFolders(*s); err != nil {
 		return err
@@ -54,6 +59,9 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 
 // checkFolders checks the folders of a job once more: its record may never have passed admission.
 func (b *Backend) checkFolders(s launch.Setting) error {
+	if b.People { // the kernel checks them, with the rights of the user
+		return nil
+	}
 	for name, folder := range map[string]string{
 		"custom_dir": s.Custom, "snapshots_dir": s.Snapshots, "datasets_dir": s.Datasets, "work_dir": workDirHere(s.Spec),
 	} {
@@ -71,7 +79,7 @@ func (b *Backend) checkFolders(s launch.Setting) error {
 // visible returns the data folder and what a job sees of it: its own folders and files, and those that all jobs use.
 func (b *Backend) visible(s launch.Setting) (hidden string, kept []string) {
 	real, err := filepath.EvalSymlinks(b.DataDir)
-	if err != nil {
+	if err != nil || b.People { // where the users' rights keep them apart
 		return "", nil
 	}
 	for _, path := range []string{s.Work, s.Snapshots, s.Custom, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)} {
@@ -124,13 +132,34 @@ var (
 	errMoved    = errors.New("was replaced by a symbolic link after the job was admitted")
 )
 
-// userDatasets returns the folder of datasets in a user's home, if there is one.
-func userDatasets(name string) string {
+// followLinks resolves folders that a user names, with his own rights: then it does not matter who made the links.
+func followLinks(folders ...*string) error {
+	for _, folder := range folders {
+		if *folder == "" {
+			continue
+		}
+		resolved, err := filepath.EvalSymlinks(*folder)
+		if err == nil {
+			err = checkFolder(resolved)
+		}
+		if err != nil {
+			return plain(err)
+		}
+		*folder = resolved
+	}
+	return nil
+}
+
+// userDatasets returns the folder of datasets in the home of a job's user, if there is one.
+func (b *Backend) userDatasets(s launch.Setting) string {
+	name := s.Spec.User
 	if name == "" {
 		return ""
 	}
 	home := filepath.Join("/home", name)
-	if u, err := user.Lookup(name); err == nil {
+	if b.People {
+		home = variable(s.Base, "HOME")
+	} else if u, err := user.Lookup(name); err == nil {
 		home = u.HomeDir
 	}
 	// A link here is resolved now, because the job does not choose this folder.

@@ -21,6 +21,11 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	delete(b.followed, dir)
 	delete(b.troubles, dir)
 	b.mu.Unlock()
+	if b.launched(a.Job, a.Number) {
+		if err := b.people.launcher.Forget(a.Job, a.Number); err != nil {
+			return fmt.Errorf("forget attempt %d of %s: %w", a.Number, a.Job, err)
+		}
+	}
 	_ = b.bounds.Groups.Of(a.Name()).Remove() // its supervisor did, unless it was killed
 	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
 	// claim.
@@ -95,5 +100,9 @@ func (b *Backend) Find(context.Context) ([]launch.Found, error) {
 			}
 		}
 	}
-	return found, nil
+	if b.people == nil {
+		return found, nil
+	}
+	theirs, err := b.people.find()
+	return append(found, theirs...), err
 }

@@ -16,11 +16,12 @@ const memoryLook = time.Second
 // confine makes the control group of the programs. Without one they run as well: the supervisor then watches their
 // memory itself.
 func (s *supervisor) confine() {
-	bounded, err := s.launch.Group.Make(s.memory())
+	bounded, err := s.launch.group().Make(s.memory())
+	bounded = bounded || s.launch.Held && s.launch.Bounded
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
 	}
-	if s.bounded = bounded; err != nil && s.launch.Group.Remove() == nil {
+	if s.bounded = bounded; err != nil && s.launch.group().Remove() == nil {
 		s.launch.Group = ""
 	}
 	if s.memory() > 0 {

@@ -28,6 +28,12 @@ func narrowed(cpus []int, cores int) []int {
 // The parameters of a container, and the memory that the processes may take, are set at the start.
 func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
+	if b.launched(a.Job, a.Number) { // whose threads belong to another user
+		for name, value := range wanted.Values {
+			applied.TakeByRestart(name, value, a.Setting.Values[name])
+		}
+		return applied, nil
+	}
 	l, found, err := readJSON[Launch](filepath.Join(b.Attempt(a.Job, a.Number), launchName))
 	if err != nil || !found {
 		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))

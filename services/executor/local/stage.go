@@ -15,6 +15,8 @@ import (
 
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 )
 
 // The hidden first arguments with which the program is started as a supervisor, or to try the mounts of one.
@@ -40,11 +42,15 @@ func Supervise(args []string) int {
 	case len(args) == 2 && args[1] == versionArgument:
 		fmt.Fprintln(os.Stdout, launchVersion)
 	case len(args) == 3 && args[1] == supervisorArgument:
-		err = supervise(args[2])
+		err = supervise(args[2], false)
+	case len(args) == 2 && args[1] == launcher.Argument:
+		err = superviseLaunched(os.Stdin)
+	case len(args) > 1 && args[1] == launcher.Command:
+		err = launcher.Main(args[2:], os.Stderr)
 	case len(args) == 3 && args[1] == tryArgument:
 		err = try(args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "switchyard-supervisor runs one attempt of a job; the executor starts it. `switchyard-supervisor version` prints the version of the launches that it reads.")
+		fmt.Fprintln(os.Stderr, "switchyard-supervisor runs one attempt of a job; the executor starts it. As `switchyard-supervisor launcher`, root starts it once, to start jobs as their users. `switchyard-supervisor version` prints the version of the launches that it reads.")
 		return usage
 	}
 	if err != nil {
@@ -87,10 +93,14 @@ func newStage(l Launch, base string) (*stage, error) {
 			return fmt.Errorf("read the processors: %w", err)
 		}
 		s.thread = unix.Gettid()
-		if err := l.Group.Enter(); err != nil {
+		if err := l.group().Enter(); err != nil {
 			return err
 		}
-		if err := s.own(base); err != nil || l.Runtime != noRuntime { // podman without root uses setuid programs
+		err := s.own(base)
+		if l.Held {
+			unix.Umask(0o022) // that of the supervisor is for the executor
+		}
+		if err != nil || l.Runtime != noRuntime { // podman without root uses setuid programs
 			return err
 		}
 		return os.NewSyscallError("give up new privileges", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -125,7 +135,7 @@ func (s *stage) start(p Process, files [3]*os.File, attributes *syscall.SysProcA
 	if attributes.Credential, err = s.launch.User.credential(); err != nil {
 		return 0, err
 	}
-	placed, err := s.launch.Group.Place(attributes)
+	placed, err := s.launch.group().Place(attributes)
 	if err != nil {
 		return 0, err
 	}

@@ -23,6 +23,13 @@ import (
 // Start starts a supervisor that starts the processes. What can never work is recorded as the end. The first attempt of
 // a job with an uploaded folder, or with the checkpoints of another job, gets them before, while others start.
 func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
+	if b.people != nil {
+		if s.Spec.Upload == "" {
+			return b.startAs(s, nil)
+		}
+		b.startPrepared(ctx, s)
+		return nil
+	}
 	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) || s.Spec.Continue != "" && !exists(b.continued(s.Job)) {
 		b.startPrepared(ctx, s)
 		return nil
@@ -31,25 +38,37 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 }
 
 func (b *Backend) start(s launch.Setting) error {
+	made, end, err := b.compose(s)
+	switch {
+	case err != nil:
+		return err
+	case end != nil:
+		return refuse(b.Attempt(s.Job, s.Attempt.Number), *end)
+	}
+	return b.Spawn(made)
+}
+
+// compose makes the launch of an attempt, and the folders and files that it names. What can never work is an end.
+func (b *Backend) compose(s launch.Setting) (made Launch, end *train.Exit, err error) {
 	dir := b.Attempt(s.Job, s.Attempt.Number)
 	if why := lacks(s); why != "" {
-		return refuse(dir, train.Exit{Code: launch.CannotStart, Message: why})
+		return made, &train.Exit{Code: launch.CannotStart, Message: why}, nil
 	}
 	if reason := diskTrouble(b.DataDir); reason.Code != "" {
-		return refuse(dir, train.Exit{Lost: true, Unstarted: true, Reason: reason})
+		return made, &train.Exit{Lost: true, Unstarted: true, Reason: reason}, nil
 	}
 	s.Mounted = b.Mounts(s.Spec)
 	if err := b.resolveFolders(&s); err != nil {
-		return refuse(dir, unstarted(err))
+		return made, new(unstarted(err)), nil
 	}
 	s.TokenFile, s.Unreported = filepath.Join(dir, tokenName), filepath.Join(dir, unreportedName)
-	if err := makeFolder(s.Unreported); err != nil {
-		return err
+	if err := os.MkdirAll(s.Unreported, b.reportsMode()); err != nil {
+		return made, nil, fmt.Errorf("make the folder of reports: %w", err)
 	}
 	n := len(s.Processes())
 	ports, err := freePorts(n + 1)
 	if err != nil {
-		return err
+		return made, nil, err
 	}
 	s.Ports = ports[:n]
 	switch {
@@ -58,21 +77,29 @@ func (b *Backend) start(s launch.Setting) error {
 	case s.Spec.Launch != train.LaunchPerDevice && s.Spec.Image == "": // a container sees no files of the scheduler
 		s.HostFile = filepath.Join(dir, hostsName)
 		if err := writeHosts(s); err != nil {
-			return err
+			return made, nil, err
 		}
 	}
 	if s.Spec.Image != "" {
 		if err := b.bounds.writeEnvironments(b.Layout, s); errors.Is(err, errLines) {
-			return refuse(dir, unstarted(err))
+			return made, new(unstarted(err)), nil
 		} else if err != nil {
-			return err
+			return made, nil, err
 		}
 	}
-	made := Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339)))
+	made = Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339)))
 	if made.Sandbox != SandboxNone {
 		made.Hidden, made.Kept = b.visible(s)
 	}
-	return b.Spawn(made)
+	return made, nil, nil
+}
+
+// reportsMode is that of the folder from which the executor takes reports, which may be another user.
+func (b *Backend) reportsMode() os.FileMode {
+	if b.People {
+		return 0o770
+	}
+	return 0o700
 }
 
 // lacks says what a node lacks that an attempt needs there; it is empty if that is nothing. The folder of the daemon is
@@ -138,7 +165,7 @@ func (b *Backend) Starting(job train.JobID, number int) (bool, error) {
 	dir := b.Attempt(job, number)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.preparing[dir] || b.child(dir) {
+	if b.preparing[dir] || b.child(dir) || b.troubles[dir] == nil && b.launched(job, number) {
 		return true, nil
 	}
 	return false, cmp.Or(b.troubles[dir], errNotTaken)
@@ -237,7 +264,10 @@ func (b *Backend) Refuse(_ context.Context, a train.Attempt, e train.Exit) error
 
 // refuse records in its folder the end of an attempt that cannot be started. It does nothing if the attempt was started
 // before.
-func refuse(dir string, e train.Exit) error {
+func refuse(dir string, e train.Exit) error { return refuseBy(dir, e, installation.WriteFile) }
+
+// refuseBy is refuse for a file that is written in some way.
+func refuseBy(dir string, e train.Exit, write func(string, []byte) error) error {
 	if err := makeFolder(dir); err != nil {
 		return err
 	}
@@ -250,5 +280,5 @@ func refuse(dir string, e train.Exit) error {
 	if err != nil || !taken {
 		return err
 	}
-	return writeJSON(filepath.Join(dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()}, installation.WriteFile)
+	return writeJSON(filepath.Join(dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()}, write)
 }

@@ -15,7 +15,7 @@ import (
 
 // Status returns how far an attempt has got. Files send no events.
 func (b *Backend) Status(_ context.Context, a train.Attempt) (launch.Status, error) {
-	s, err := status(b.Attempt(a.Job, a.Number))
+	s, err := b.status(a.Job, a.Number)
 	s.Again = launch.Later
 	if s.Phase == launch.Absent || s.Phase == launch.Starting {
 		s.Again = launch.Soon

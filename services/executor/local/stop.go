@@ -23,7 +23,7 @@ const stuckAfter = 15 * time.Second
 // is killed itself, and its processes with it.
 func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error {
 	dir := b.Attempt(a.Job, a.Number)
-	s, err := status(dir)
+	s, err := b.status(a.Job, a.Number)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error 
 	case launch.Exited, launch.Lost:
 		return nil
 	case launch.Starting, launch.Running, launch.Ending:
-		if s.PID == 0 {
+		if s.PID == 0 && !b.launched(a.Job, a.Number) {
 			return nil // it has not written its process number yet
 		}
 	}
@@ -49,6 +49,9 @@ func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error 
 	} else if asked {
 		return nil
 	}
+	if b.launched(a.Job, a.Number) {
+		return b.people.stop(a.Job, a.Number, signal)
+	}
 	return kernel.Signal(s.PID, s.PIDStart, signal)
 }
 
@@ -56,6 +59,9 @@ func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error 
 // called until there are none. What it kills follows from the files of the supervisor and from the attempt's token: a
 // process number in a record kills nothing.
 func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err error) {
+	if b.launched(a.Job, a.Number) {
+		return b.people.launcher.Kill(a.Job, a.Number)
+	}
 	dir := b.Attempt(a.Job, a.Number)
 	sup, _, err := readWhole[supervisorFile](filepath.Join(dir, supervisorName))
 	if err != nil {

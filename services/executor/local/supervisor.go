@@ -12,7 +12,6 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
-	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local/horovod"
@@ -60,17 +59,19 @@ type supervisor struct {
 	// startedAt is when all programs had been started. retrySave fires when saving it has to be tried again.
 	startedAt time.Time
 	retrySave <-chan time.Time
+	// shared is set if the executor is another user, who reads the files through their group.
+	shared bool
 }
 
 // retryWrite is the delay after a failed write (a full disk) before the next try.
 const retryWrite = time.Second
 
-func supervise(dir string) error {
+func supervise(dir string, shared bool) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen.Screen{}}
+	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen.Screen{}, shared: shared}
 	// Nothing is started before the claim and the supervisor's process number are on disk: nobody could end it.
 	lock, err := takeOver(dir, func() error { return s.declare(time.Time{}) })
 	if err != nil || lock == nil {
@@ -87,6 +88,9 @@ func supervise(dir string) error {
 	}
 	if err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
+	}
+	if shared {
+		_ = os.Chmod(launch.Output, sharedMode)
 	}
 	s.log.Begin(launch.Header)
 	s.proxy = proxy.New(launch.Proxy, s.log)
@@ -111,6 +115,8 @@ func (s *supervisor) begin() (err error) {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
+	} else {
+		s.terminals.key, s.terminals.held = s.launch.TerminalKey, s.launch.Held
 	}
 	// Another process may have taken the port; few programs need the rendezvous.
 	if s.horovod, err = horovod.Serve(s.launch.HorovodPort, len(s.launch.Processes)); err != nil {
@@ -196,7 +202,7 @@ func (s *supervisor) declare(startedAt time.Time) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(s.dir, supervisorName), supervisorFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt}, installation.ReplaceFile)
+	return writeJSON(filepath.Join(s.dir, supervisorName), supervisorFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt}, replacing(s.shared))
 }
 
 // finish records the end; it is on disk when finish returns. Until it can be written, this process stays and holds
@@ -227,11 +233,11 @@ func (s *supervisor) finish(e train.Exit) error {
 	}
 	e = blameDisk(e, s.dir)
 	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
-	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end, installation.WriteFile) })
+	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end, writing(s.shared)) })
 	s.terminals.end(e.Code)
 	if s.stage != nil {
-		_ = s.launch.Group.Leave(s.stage.thread)
-		_ = s.launch.Group.Remove() // if it is not empty, the executor removes it with the attempt
+		_ = s.launch.group().Leave(s.stage.thread)
+		_ = s.launch.group().Remove() // if it is not empty, the executor removes it with the attempt
 	}
 	return err
 }

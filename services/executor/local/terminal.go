@@ -28,14 +28,18 @@ type terminals struct {
 	listener *net.UnixListener
 	folder   *os.File
 	// own is the screen of an interactive job. asked has what the supervisor is asked for.
-	own     *screen.Screen
-	asked   chan asked
+	own   *screen.Screen
+	asked chan request
+	// key is the hash of the secret that a caller must show if the processes belong to another user than the executor,
+	// which then does not decide it.
+	key     string
+	held    bool
 	serving conc.WaitGroup
 	closed  chan struct{}
 }
 
-// asked asks the supervisor for a terminal beside the job's processes, or, for a reason, to end the job.
-type asked struct {
+// request asks the supervisor for a terminal beside the job's processes, or, for a reason, to end the job.
+type request struct {
 	request train.TerminalRequest
 	opened  chan<- *screen.Screen
 	over    train.Reason
@@ -57,12 +61,15 @@ func openTerminals(dir string) (*terminals, error) {
 		_ = folder.Close()
 		return nil, fmt.Errorf("listen for terminals: %w", err)
 	}
-	return &terminals{listener: listener, folder: folder, asked: make(chan asked), closed: make(chan struct{})}, nil
+	return &terminals{listener: listener, folder: folder, asked: make(chan request), closed: make(chan struct{})}, nil
 }
 
 // DialTerminal connects to a terminal of an attempt.
 func (b *Backend) DialTerminal(r train.TerminalRequest, number int) (*net.UnixConn, error) {
-	folder, err := os.Open(b.Attempt(r.Job, number))
+	if !b.launched(r.Job, number) {
+		r.Secret = "" // it was checked
+	}
+	folder, err := os.Open(b.LayoutOf(r.Job).Attempt(r.Job, number))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +110,7 @@ func (t *terminals) answer(c *net.UnixConn) {
 	packet := make([]byte, train.TerminalPacketSize)
 	n, err := c.Read(packet)
 	var r train.TerminalRequest
-	if err != nil || json.Unmarshal(packet[:n], &r) != nil {
+	if err != nil || json.Unmarshal(packet[:n], &r) != nil || t.held && !(&train.ShellSpec{Key: t.key}).Needs(r.Secret) {
 		return
 	}
 	if t.own != nil {
@@ -112,7 +119,7 @@ func (t *terminals) answer(c *net.UnixConn) {
 	}
 	opened := make(chan *screen.Screen, 1)
 	select {
-	case t.asked <- asked{request: r, opened: opened}:
+	case t.asked <- request{request: r, opened: opened}:
 	case <-t.closed:
 		return
 	}
@@ -125,7 +132,7 @@ func (t *terminals) answer(c *net.UnixConn) {
 }
 
 // asks returns the channel of what the supervisor is asked for.
-func (t *terminals) asks() <-chan asked {
+func (t *terminals) asks() <-chan request {
 	if t == nil {
 		return nil
 	}
@@ -133,7 +140,7 @@ func (t *terminals) asks() <-chan asked {
 }
 
 // answer does what was asked for.
-func (s *supervisor) answer(a asked) {
+func (s *supervisor) answer(a request) {
 	if a.over.Code != "" {
 		s.blame(train.Exit{Code: hungUp, Reason: a.over})
 		return
@@ -172,7 +179,7 @@ func (s *supervisor) watchScreen() {
 					continue
 				}
 				select {
-				case s.terminals.asked <- asked{over: why}:
+				case s.terminals.asked <- request{over: why}:
 				case <-s.terminals.closed:
 				}
 				return
@@ -183,7 +190,7 @@ func (s *supervisor) watchScreen() {
 
 // openBeside starts a program on a terminal beside the job's processes: in the folder, the environment and on the
 // processors of the first one. It ends with the job at the latest, and decides nothing about it.
-func (s *supervisor) openBeside(a asked) {
+func (s *supervisor) openBeside(a request) {
 	var opened *screen.Screen
 	defer func() { a.opened <- opened }()
 	master, slave, err := screen.OpenTerminal()

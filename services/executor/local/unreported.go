@@ -42,22 +42,19 @@ type unreported struct {
 // HandOver gives the agent at an address what the code of an ended attempt could not report, in order. It returns what
 // the agent did not take yet; nil if nothing is left.
 func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (*train.Unreported, error) {
-	dir := filepath.Join(b.Attempt(a.Job, a.Number), unreportedName)
-	files, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || len(files) == 0 {
-		return nil, nil
+	dir, files, err := openReports(b.LayoutOf(a.Job).Attempt(a.Job, a.Number))
+	if err != nil || dir == nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("look for reports: %w", err)
-	}
+	defer func() { _ = dir.Close() }()
 	token, err := os.ReadFile(filepath.Join(b.Attempt(a.Job, a.Number), tokenName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the token of an attempt: %w", err)
 	}
 	var left *train.Unreported
 	for _, f := range files[:min(len(files), maxUnreported)] {
-		path := filepath.Join(dir, f.Name())
-		if r, ok := readUnreported(path); ok {
+		path := filepath.Join(unreportedName, f.Name())
+		if r, ok := readUnreported(dir, path); ok {
 			if left == nil && post(ctx, agent, string(token), r) {
 				ok = false
 			}
@@ -69,23 +66,49 @@ func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (
 				continue
 			}
 		}
-		if err := os.Remove(path); err != nil {
+		if err := dir.Remove(path); err != nil && b.LayoutOf(a.Job).People {
+			continue // what its user has put there is no report, and goes with the attempt
+		} else if err != nil {
 			return nil, fmt.Errorf("remove a report: %w", err)
 		}
 	}
 	return left, nil
 }
 
+// openReports opens the folder of an attempt and lists its reports; nil without any. The folder may be that of another
+// user. What he has put there leads nowhere else.
+func openReports(attempt string) (*os.Root, []fs.DirEntry, error) {
+	dir, err := os.OpenRoot(attempt)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for reports: %w", err)
+	}
+	files, err := fs.ReadDir(dir.FS(), unreportedName)
+	if err == nil && len(files) > 0 {
+		return dir, files, nil
+	}
+	_ = dir.Close()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("look for reports: %w", err)
+	}
+	return nil, nil, nil
+}
+
 // readUnreported reads a file; false if it holds no report.
-func readUnreported(path string) (r unreported, ok bool) {
+func readUnreported(dir *os.Root, path string) (r unreported, ok bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") {
 		return r, false // it was being written
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := dir.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return r, false
 	}
 	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return r, false
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxUnreportedBytes+1))
 	if err != nil || len(data) > maxUnreportedBytes {
 		return r, false

@@ -27,19 +27,33 @@ func (b *Backend) startPrepared(ctx context.Context, s launch.Setting) {
 	}
 	b.preparing[dir] = true
 	b.followers.Go(func() {
-		err := b.prepare(ctx, s)
+		err := b.begin(ctx, s)
 		switch {
 		case errors.Is(err, errChanged), ctx.Err() != nil:
 		case errors.Is(err, upload.ErrRefused), errors.Is(err, errContinue):
 			err = refuse(dir, unstarted(err))
-		case err == nil:
-			err = b.start(s)
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.preparing, dir)
 		b.troubles[dir] = err
 	})
+}
+
+// begin starts an attempt once it has what it begins with.
+func (b *Backend) begin(ctx context.Context, s launch.Setting) error {
+	if b.people == nil {
+		if err := b.prepare(ctx, s); err != nil {
+			return err
+		}
+		return b.start(s)
+	}
+	archive, err := b.fetchArchive(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = archive.Close() }()
+	return b.startAs(s, archive)
 }
 
 // prepare fetches what an attempt begins with: the uploaded folder, and the checkpoints of the job that it continues.

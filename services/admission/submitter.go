@@ -1,0 +1,69 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os/user"
+	"regexp"
+	"strconv"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// uidOf returns the number of the machine's user who submits a job; 0 if the kernel has not named him. A job of an
+// array has that of the array, if it is what the array says. Who only writes a name into a submission has none.
+func (d *handler) uidOf(ctx context.Context, id train.JobID, s submission) (int, error) {
+	m := s.spec.ArrayMember
+	if m == nil || id != train.MemberID(m.Array, m.Index) {
+		return machineUser(s.peer), nil
+	}
+	e, err := d.record(ctx, m.Array)
+	if errors.Is(err, bus.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil || !isMember(e.Value, s.spec) {
+		return 0, err
+	}
+	return e.Value.Spec.UID, nil
+}
+
+// fromSocket returns the person who asks if the service web proves that the kernel has named him.
+func fromSocket(who bus.Asker) string {
+	if who.Role != "web" || who.Door != "socket" {
+		return ""
+	}
+	return who.Person
+}
+
+// isMember reports whether a spec is that of a job of an array.
+func isMember(array train.Job, spec train.Spec) bool {
+	a, err := train.ParseArray(array.Spec.Array)
+	if err != nil {
+		return false
+	}
+	want, err := json.Marshal(array.Spec.Member(array.ID, a, spec.ArrayMember.Index))
+	got, failed := json.Marshal(spec)
+	return err == nil && failed == nil && bytes.Equal(want, got)
+}
+
+// nameless matches what the service web calls users of the machine who have no name. Nobody runs a job as one of them.
+var nameless = regexp.MustCompile(`^uid[0-9]+$`)
+
+// machineUser returns the number of the machine's user with a name; 0 if there is none.
+func machineUser(name string) int {
+	if name == "" || nameless.MatchString(name) {
+		return 0
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return 0
+	}
+	return uid
+}
