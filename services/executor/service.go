@@ -132,6 +132,9 @@ func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *ca
 // answerFiles serves the files of this machine's jobs.
 func answerFiles(ctx context.Context, b *bus.Bus, on platform) error {
 	return bus.Answer(ctx, b, train.FileSubject(on.realm.Machine), func(_ context.Context, r train.FileRequest) (train.FileAnswer, error) {
+		if at := on.local.LayoutOf(r.Job); at.People { // else an executor that was taken over could read them
+			return train.FileAnswer{}, fmt.Errorf("the files of job %s are its user's alone: look for them on %s, in %s and where it was started", r.Job, on.realm.Machine, at.Own(r.Job))
+		}
 		return jobfiles.Answer(on.local.Layout, on.realm.Machine, r)
 	})
 }

@@ -16,7 +16,10 @@ import (
 // of jobs live with their supervisors, so people attach again after this process was restarted.
 func answerTerminals(ctx context.Context, b *bus.Bus, on platform, kv buckets) error {
 	return bus.AnswerPipes(ctx, b, train.TerminalSubject(on.realm.Machine), func(ctx context.Context, r train.TerminalRequest) (func(context.Context, *bus.Pipe), error) {
-		number, err := kv.attachable(ctx, r)
+		number, needed, err := kv.attachable(ctx, r)
+		if err == nil && !needed && on.local.LayoutOf(r.Job).People {
+			err = errNoShell
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -30,22 +33,25 @@ func answerTerminals(ctx context.Context, b *bus.Bus, on platform, kv buckets) e
 
 var errNotAllowed = errors.New("this terminal does not have the job's key: attach as the user and on the machine that submitted it")
 
-// attachable returns the attempt to which a terminal may be attached.
-func (kv buckets) attachable(ctx context.Context, r train.TerminalRequest) (number int, err error) {
+var errNoShell = errors.New("jobs that run as their submitters take a terminal only if they were started by `switchyard shell`, from the user who started them")
+
+// attachable returns the attempt to which a terminal may be attached. needed is set if that needs a secret, which it
+// has.
+func (kv buckets) attachable(ctx context.Context, r train.TerminalRequest) (number int, needed bool, err error) {
 	job, err := kv.jobs.Get(ctx, string(r.Job))
 	if err != nil {
-		return 0, fmt.Errorf("read job %s: %w", r.Job, err)
+		return 0, false, fmt.Errorf("read job %s: %w", r.Job, err)
 	}
 	attempt, err := kv.attempts.Get(ctx, string(r.Job))
 	switch {
 	case !job.Value.Spec.Shell.Allows(r.Secret):
-		return 0, errNotAllowed
+		return 0, false, errNotAllowed
 	case err != nil && !errors.Is(err, bus.ErrNotFound):
-		return 0, fmt.Errorf("read the attempt of job %s: %w", r.Job, err)
+		return 0, false, fmt.Errorf("read the attempt of job %s: %w", r.Job, err)
 	case err != nil || attempt.Value.Phase != train.PhaseRunning:
-		return 0, fmt.Errorf("job %s does not run: it is %s", r.Job, job.Value.State)
+		return 0, false, fmt.Errorf("job %s does not run: it is %s", r.Job, job.Value.State)
 	}
-	return attempt.Value.Number, nil
+	return attempt.Value.Number, job.Value.Spec.Shell.Needs(r.Secret), nil
 }
 
 // passOn passes packets on between a terminal and a job until one of them is gone.

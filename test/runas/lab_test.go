@@ -79,7 +79,7 @@ func newLab(t *testing.T) *lab {
 	if os.Geteuid() != 0 {
 		t.Skip("not root, who alone can be several users")
 	}
-	for _, program := range []string{"useradd", "userdel", "getent"} {
+	for _, program := range []string{"useradd", "userdel", "getent", "setpriv"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("no %s", program)
 		}
@@ -179,7 +179,7 @@ func (l *lab) run(p person, program string, args ...string) string {
 // up starts the service as its user, launch the launcher as root.
 func (l *lab) up() {
 	l.t.Helper()
-	cmd := l.command(l.svc, filepath.Join(l.programs, "switchyard-server"), "up", "--config", l.path("switchyard.yaml"))
+	cmd := l.command(l.svc, "setpriv", "--no-new-privs", filepath.Join(l.programs, "switchyard-server"), "up", "--config", l.path("switchyard.yaml"))
 	cmd.Dir, cmd.Env = "/", []string{"HOME=" + l.path("data"), "PATH=/usr/bin:/bin", "SWITCHYARD_CONTEXT=" + l.path("data/context.json")}
 	l.start("up", cmd)
 	l.until("the shared socket", func() bool { return strings.Contains(l.run(l.ann, "switchyard", "node", "list"), "cpu") })
@@ -195,8 +195,8 @@ func (l *lab) launch() {
 		})
 		l.write("admission.pub", string(key))
 	}
-	l.start("launcher", exec.CommandContext(l.ctx, filepath.Join(l.programs, "switchyard-supervisor"), "launcher",
-		"--user", l.svc.name, "--socket", l.path("launcher.sock"), "--jobs", l.path("jobs"), "--key", l.path("admission.pub")))
+	l.start("launcher", exec.CommandContext(l.ctx, "setpriv", append(l.rights("launcher"), filepath.Join(l.programs, "switchyard-supervisor"), "launcher",
+		"--user", l.svc.name, "--socket", l.path("launcher.sock"), "--jobs", l.path("jobs"), "--key", l.path("admission.pub"))...))
 	l.until("the launcher", func() bool {
 		c, err := net.Dial("unix", l.path("launcher.sock")) //nolint:noctx // nothing is waited for
 		if err == nil {
@@ -204,6 +204,25 @@ func (l *lab) launch() {
 		}
 		return err == nil
 	})
+}
+
+// rights returns the flags of setpriv for the rights that a unit of `switchyard install` leaves to its program.
+func (l *lab) rights(program string) []string {
+	l.t.Helper()
+	out, err := exec.CommandContext(l.ctx, filepath.Join(l.programs, "switchyard"), "install", "--print", "--programs", l.programs, "--user", l.svc.name).Output()
+	l.must(err)
+	set, found := "-all", false
+	for line := range strings.Lines(string(out)) {
+		found = found || strings.HasPrefix(line, "    ExecStart=") && strings.Contains(line, " "+program+" ")
+		if names, is := strings.CutPrefix(strings.TrimSpace(line), "CapabilityBoundingSet="); is && found {
+			for name := range strings.FieldsSeq(names) {
+				set += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
+			}
+			return []string{"--no-new-privs", "--bounding-set=" + set}
+		}
+	}
+	l.t.Fatalf("no unit of %s:\n%s", program, out)
+	return nil
 }
 
 func (l *lab) start(name string, cmd *exec.Cmd) {

@@ -222,6 +222,14 @@ func called(lines ...string) (pids []string) {
 func killed(l *lab) {
 	l.submit(l.ann, "survives", nil, "sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.1; done; echo over")
 	supervisor := l.runs("survives")
+	attempt := l.path("jobs/jobs/survives/attempts/1")
+	for _, file := range []string{"launch.json", "forged"} { // a service that was taken over must not change what runs
+		cmd := l.command(l.svc, "sh", "-c", "ls "+attempt+" && echo {} > "+attempt+"/new && mv "+attempt+"/new "+attempt+"/"+file)
+		cmd.Dir = "/"
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "launch.json") {
+			l.t.Errorf("the service reads an attempt, and writes no %s: %s", file, out)
+		}
+	}
 	l.kill("launcher")
 	l.kill("up")
 	if err := syscall.Kill(supervisor, 0); err != nil {

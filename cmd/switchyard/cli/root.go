@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/describe"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/energy"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/install"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/measure"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/network"
@@ -59,7 +60,7 @@ func group(root *cobra.Command) {
 		{"Change jobs:", "cancel pause resume hold release requeue rerun set"},
 		{"Results and energy:", "get plot report tensorboard purge"},
 		{"Searches, measurements and what-if:", "tune measure render simulate replay bundle"},
-		{"This installation:", "up down open doctor node user tenant net events config compat bus backup restore repair influx"},
+		{"This installation:", "up down install open doctor node user tenant net events config compat bus backup restore repair influx"},
 		{"About Switchyard:", "demo version completion help"},
 	}
 	of := map[string]string{}
@@ -82,7 +83,7 @@ func Commands() []console.Command { return append(jobs.Commands(), otherCommands
 // otherCommands returns the commands that people use less often than those of jobs.
 func otherCommands() []console.Command {
 	single := []console.Command{
-		demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
+		install.Command, demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
 	return slices.Concat(results.Commands(), cluster.Commands(), whatif.Commands(), people.Commands(), single)

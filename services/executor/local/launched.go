@@ -58,7 +58,7 @@ func superviseLaunched(from io.Reader) error {
 		return fmt.Errorf("read what to start: %w", err)
 	}
 	unix.CloseOnExec(archiveFile)
-	// The executor reads, and removes in the end, what is in the folder of the attempt. Programs have the usual mask.
+	// The executor reads what is in the folder of the attempt, and takes reports away. Programs have the usual mask.
 	unix.Umask(0o007)
 	b := New(l.Jobs, Bounds{})
 	b.People = true

@@ -27,7 +27,7 @@ const startPatience = time.Minute
 // connectOrStart connects to the scheduler. If none answers, and nobody has said where it is, it starts one, whose jobs
 // may use the folder of the caller.
 func connectOrStart(ctx context.Context, a *console.Console) (y console.Yard, done func(), err error) {
-	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || a.Answers(ctx) {
+	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || os.Getenv("SWITCHYARD_SOCKET") != "" || a.Answers(ctx) {
 		return a.Yard(ctx)
 	}
 	dir := installation.DataDir()

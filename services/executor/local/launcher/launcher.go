@@ -132,9 +132,6 @@ func refused(format string, args ...any) error {
 
 // do does what the service asks for.
 func (l *Launcher) do(ctx context.Context, r request, file *os.File) (left int, err error) {
-	if _, err := train.ParseJobID(string(r.Job.ID)); err != nil || r.Attempt < 1 {
-		return 0, refused("want the id of a job and the number of an attempt, found %.80q and %d", r.Job.ID, r.Attempt)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, _, err := Read(l.layout(), r.Job.ID)

@@ -145,11 +145,22 @@ func receive(conn *net.UnixConn) (r request, file *os.File, err error) {
 		err = fmt.Errorf("%w: it has more than %d bytes", errNoRequest, maxRequest)
 	}
 	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		decoder.DisallowUnknownFields()
-		err = decoder.Decode(&r)
+		r, err = decode(data)
 	}
 	return r, file, err
+}
+
+// decode decodes a request.
+func decode(data []byte) (r request, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil {
+		return r, fmt.Errorf("%w: %w", errNoRequest, err)
+	}
+	if _, err := train.ParseJobID(string(r.Job.ID)); err != nil || r.Attempt < 1 {
+		return r, refused("want the id of a job and the number of an attempt, found %.80q and %d", r.Job.ID, r.Attempt)
+	}
+	return r, nil
 }
 
 var errNoRequest = errors.New("want a request")

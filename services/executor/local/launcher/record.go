@@ -56,12 +56,12 @@ func (r Record) write(l installation.Layout, job train.JobID, write func(string,
 	return write(filepath.Join(l.Job(job), recordName), append(data, '\n'))
 }
 
-// Modes of folders. Those of root show the service what is in them; the user gets through, if he knows the name. In the
-// folder of an attempt the service writes too.
+// Modes of folders. Those of root show the service what is in them; the user gets through, if he knows the name. The
+// service only reads the folder of an attempt: what a supervisor reads there must be its own.
 const (
 	passedMode  = 0o751 | fs.ModeSetgid
 	ownMode     = 0o750 | fs.ModeSetgid
-	attemptMode = 0o770 | fs.ModeSetgid
+	attemptMode = 0o750 | fs.ModeSetgid
 )
 
 // makeFolders makes the folders of an attempt. All but the last of each path belong to root, so that nobody puts

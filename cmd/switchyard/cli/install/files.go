@@ -1,0 +1,211 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
+	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	library "github.com/switchyard-dl/switchyard/libs/python"
+)
+
+// Where files are.
+const (
+	configPath   = "/etc/switchyard/switchyard.yaml"
+	keyPath      = "/etc/switchyard/admission.pub"
+	libraryDir   = "/usr/local/lib/switchyard/python"
+	jobsDir      = "/var/lib/switchyard-jobs"
+	unitDir      = "/etc/systemd/system"
+	serviceUnit  = "switchyard.service"
+	launcherUnit = "switchyard-launcher.service"
+)
+
+// library unpacks the Python packages where root alone can change them: they run as every user.
+func (o *options) library() step {
+	return step{says: "unpack the Python packages into " + o.at(libraryDir), do: func(context.Context) error { return installation.Unpack(o.at(libraryDir), library.Files) }}
+}
+
+var errKeyLater = errors.New("the folder is there, and has no key of admission's yet: start switchyard.service once, and run this again")
+
+// keys makes admission's key in the folder of the service, and gives the launcher the public half in a file of root.
+func (o *options) keys() step {
+	return step{says: fmt.Sprintf("make %s of %s, with admission's key, and write its public half to %s", o.at(o.dataDir), o.user, o.at(keyPath)), do: func(ctx context.Context) error {
+		dir := o.at(o.dataDir)
+		err := os.MkdirAll(filepath.Dir(dir), 0o755) //nolint:gosec // /var/lib
+		if err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if err == nil { // until it is given away, nobody else can put anything into it
+			err = o.makeKeys(dir)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		public, err := readPublic(filepath.Join(string(identity.KeysOf(dir)), filepath.Base(keyPath)))
+		if err != nil {
+			return err
+		}
+		return o.file(keyPath, public+"\n").do(ctx)
+	}}
+}
+
+// makeKeys makes the key in a fresh folder, and gives the folder to the service.
+func (o *options) makeKeys(dir string) error {
+	seal, err := identity.NewSeal(0)
+	if err == nil {
+		err = seal.Keep(identity.KeysOf(dir))
+	}
+	if err != nil || o.root != "" {
+		return err
+	}
+	u, err := user.Lookup(o.user)
+	if err != nil {
+		return err
+	}
+	uid, failed := strconv.Atoi(u.Uid)
+	gid, err := strconv.Atoi(u.Gid)
+	if err = errors.Join(failed, err); err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error { return errors.Join(err, os.Lchown(path, uid, gid)) })
+}
+
+// readPublic reads a public key from a folder that belongs to another user: what it copies can be nothing else.
+func readPublic(path string) (string, error) {
+	f, err := installation.OpenRegular(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", errKeyLater
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	data := make([]byte, 128)
+	n, err := f.Read(data)
+	text := strings.TrimSpace(string(data[:n]))
+	if err != nil || !nkeys.IsValidPublicUserKey(text) {
+		return "", errKeyLater
+	}
+	return text, nil
+}
+
+// configuration writes the configuration, unless there is one.
+func (o *options) configuration() step {
+	group := ""
+	if o.group != "" {
+		group = ", shared_group: " + o.group
+	}
+	s := o.file(configPath, fmt.Sprintf(`# docs/configuration.md lists every setting; switchyard config check %s says what is wrong.
+data: {dir: %s}
+process: {http: "127.0.0.1:9100"}
+executor: {run_as: submitter, python_path: %s}
+web: {shared_socket: %s%s}
+`, configPath, o.dataDir, libraryDir, installation.SharedSocket, group))
+	write := s.do
+	s.says += ", unless it is there"
+	s.do = func(ctx context.Context) error {
+		if _, err := os.Lstat(o.at(configPath)); err == nil {
+			return nil
+		}
+		return write(ctx)
+	}
+	return s
+}
+
+type unit struct{ path, text string }
+
+// Both units may be stopped and started at any time: jobs are in control groups of their own, and run on.
+func (o *options) units() []unit {
+	groups := ""
+	if o.group != "" {
+		groups = "\nSupplementaryGroups=" + o.group // to give the group its socket
+	}
+	server, supervisor := filepath.Join(o.programs, sibling.Server), filepath.Join(o.programs, sibling.Supervisor)
+	return []unit{
+		{filepath.Join(unitDir, serviceUnit), fmt.Sprintf(`[Unit]
+Description=Switchyard schedules training jobs
+After=network.target %s
+Wants=%s
+
+[Service]
+ExecStart=%s up --config %s
+User=%s
+Group=%s%s
+Environment=HOME=%s SWITCHYARD_CONTEXT=%s/context.json
+Restart=always
+RestartSec=1
+TimeoutStopSec=60
+LimitNOFILE=65536
+# Its folders: the data, and the one with the socket of the users of the machine.
+StateDirectory=%s
+StateDirectoryMode=0700
+ReadWritePaths=%s
+RuntimeDirectory=switchyard
+UMask=0077
+# It needs no rights: it reads GPUs and counters, and the launcher starts its jobs.
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+LockPersonality=yes
+RemoveIPC=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+`, launcherUnit, launcherUnit, server, configPath, o.user, o.user, groups, o.dataDir, o.dataDir, stateName(o.dataDir), o.dataDir)},
+		{filepath.Join(unitDir, launcherUnit), fmt.Sprintf(`[Unit]
+Description=Switchyard launches jobs as the users who submitted them
+After=network.target nss-user-lookup.target
+
+[Service]
+ExecStart=%s launcher --user %s --jobs %s --key %s --python-path %s
+Restart=always
+RestartSec=1
+RuntimeDirectory=switchyard-launcher
+RuntimeDirectoryMode=0755
+# Jobs are its children and have its limits, its name spaces and its calls: what would bind it would bind them. So it
+# has few rights instead: to become a user, to give him his folders, to end his processes, to remove his files.
+KillMode=process
+IgnoreSIGPIPE=no
+TasksMax=infinity
+NoNewPrivileges=yes
+CapabilityBoundingSet=%s
+
+[Install]
+WantedBy=multi-user.target
+`, supervisor, o.user, jobsDir, keyPath, libraryDir, capabilities)},
+	}
+}
+
+// capabilities are the rights of the launcher.
+const capabilities = "CAP_SETUID CAP_SETGID CAP_CHOWN CAP_FOWNER CAP_FSETID CAP_DAC_OVERRIDE CAP_KILL"
+
+// stateName returns the StateDirectory of a data folder, which systemd makes if it lies in /var/lib.
+func stateName(dataDir string) string {
+	if name, below := strings.CutPrefix(dataDir, "/var/lib/"); below {
+		return name
+	}
+	return ""
+}
