@@ -71,7 +71,9 @@ type lab struct {
 	dir, programs, attacker string
 	svc, ann, bob           person
 	procs                   map[string]*exec.Cmd
-	ctx                     context.Context //nolint:containedctx // the length of one test
+	// users are those that were made for the test.
+	users []string
+	ctx   context.Context //nolint:containedctx // the length of one test
 }
 
 func newLab(t *testing.T) *lab {
@@ -144,7 +146,7 @@ func (l *lab) user(name string, options ...string) person {
 	if out, err := exec.CommandContext(l.ctx, "useradd", append(options, name)...).CombinedOutput(); err != nil {
 		l.t.Skipf("users cannot be made here: %v: %s", err, out)
 	}
-	l.t.Cleanup(func() { _ = exec.Command("userdel", name).Run() })
+	l.users = append(l.users, name)
 	line, err := exec.CommandContext(l.ctx, "getent", "passwd", name).Output()
 	l.must(err)
 	fields := strings.Split(strings.TrimSpace(string(line)), ":")
@@ -264,6 +266,11 @@ func (l *lab) end() {
 			for groups.Kill() > 0 { //nolint:revive // until none is left
 			}
 			_ = groups.Remove()
+		}
+	}
+	for _, name := range l.users { // whose processes have ended by now
+		if out, err := exec.Command("userdel", name).CombinedOutput(); err != nil {
+			l.t.Errorf("the user %s is left: %v: %s", name, err, out)
 		}
 	}
 	_ = os.RemoveAll(l.dir)
