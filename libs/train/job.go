@@ -90,6 +90,10 @@ type Spec struct {
 	Upload string `json:"upload,omitempty"`
 	// Env is added to the job's environment. It cannot override variables that the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
+	// SecretEnv gives variables values that only the start of the job reads: file:/PATH, a file of the job's user with
+	// mode 0600 in a folder of his; credential:NAME, which systemd has loaded for the executor as USER.NAME; for pods
+	// secret:NAME/KEY, a Secret with the annotation switchyard.dev/user or switchyard.dev/tenant of the job's.
+	SecretEnv map[string]string `json:"secret_env,omitempty"`
 	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
 	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`

@@ -25,6 +25,9 @@ type backend interface {
 	// gone.
 	MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
 	ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
+	// Secrets returns the values of the secret variables of a job, unless its processes get them otherwise. The error is
+	// launch.ErrSecret if the job cannot have one.
+	Secrets(ctx context.Context, spec train.Spec) (map[string]string, error)
 	// Start starts the missing processes of a claimed attempt.
 	Start(ctx context.Context, s launch.Setting) error
 	// Starting reports whether what Start began is still under way; if not, the error says why nothing has come of it.

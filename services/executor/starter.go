@@ -192,8 +192,15 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 		// It was claimed with other secrets, or these were removed since: it is unknown whether it ran.
 		return s.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
+	secrets, err := s.backend.Secrets(ctx, job.Spec)
+	if errors.Is(err, launch.ErrSecret) {
+		return s.backend.Refuse(ctx, a, launch.SecretMissing(err))
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", a.Job, err)
+	}
 	err = s.backend.Start(ctx, launch.Setting{
-		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Signed: seal.Signed(job), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
+		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Signed: seal.Signed(job), Secrets: secrets, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
 		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), Passed: s.config.JobEnvironment, PythonPath: s.config.PythonPath,
 	})
 	if err != nil {

@@ -124,6 +124,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.program()
 	c.folders()
 	c.environment()
+	c.secrets()
 	c.hints()
 	c.batch()
 	c.amounts()

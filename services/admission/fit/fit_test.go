@@ -120,6 +120,17 @@ func TestRefusals(t *testing.T) {
 		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
 			"NotSupported log_format: epochs are read from the output of rank 0, which does not train with parameter servers (let the code call the job API)",
 		}},
+		{"a secret in a file", spec(func(s *train.Spec) { s.SecretEnv = map[string]string{"KEY": "file:/home/ann/key", "OTHER": "credential:wandb"} }), nil},
+		{"secrets that are none", spec(func(s *train.Spec) {
+			s.Env = map[string]string{"BOTH": "x"}
+			s.SecretEnv = map[string]string{"BOTH": "file:/home/ann/key", "JOB_UUID": "file:/home/ann/key", "1": "file:/home/ann/key", "KEY": "value", "POD": "secret:a/b"}
+		}), []string{
+			`InvalidVariable secret_env.1: want letters, digits and '_', not beginning with a digit; found "1"`,
+			`Contradiction secret_env.BOTH: env has a value for BOTH, too (leave one of them out)`,
+			`ReservedVariable secret_env.JOB_UUID: the scheduler sets JOB_UUID (leave it out: the job gets it from the scheduler)`,
+			`InvalidSecret secret_env.KEY: want file:/PATH, credential:NAME or secret:NAME/KEY, found "value" (e.g. file:/home/ann/.wandb-key)`,
+			`NotSupported secret_env.POD: no node is one of Kubernetes, which would have the Secret (name a file: file:/PATH)`,
+		}},
 		{"leaves by a signal", spec(func(s *train.Spec) { s.Preempt, s.Checkpoint = "signal", "out/checkpoint-*/model.pt" }), nil},
 		{"leaves without a checkpoint", spec(func(s *train.Spec) { s.Preempt = "signal" }), []string{
 			`NoCheckpoint checkpoint: preempt: signal needs it: without a checkpoint a job that leaves loses its work (name the files that the code saves and goes on from, e.g. "checkpoints/*.pt")`,

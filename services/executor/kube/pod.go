@@ -220,7 +220,9 @@ func (t podTemplate) environment(rank int) []corev1.EnvVar {
 	s.Token = "$(" + tokenVariable + ")"
 	values := map[string]string{"PYTHONUNBUFFERED": "1"}
 	for name, value := range t.Spec.Env {
-		values[name] = literal(value)
+		if t.Spec.SecretEnv[name] == "" {
+			values[name] = literal(value)
+		}
 	}
 	scheduler := s.Scheduler(rank)
 	// The visible devices of a container are set here, where all of them are known: if two device plugins set them,
@@ -235,7 +237,7 @@ func (t podTemplate) environment(rank int) []corev1.EnvVar {
 		delete(values, "DMLC_PS_ROOT_URI")
 	}
 	delete(values, tokenVariable)
-	env := []corev1.EnvVar{t.secret("JOB_UUID", secretCapability), t.secret(tokenVariable, secretToken)}
+	env := append([]corev1.EnvVar{t.secret("JOB_UUID", secretCapability), t.secret(tokenVariable, secretToken)}, t.secretVariables()...)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if name != "JOB_UUID" {
 			env = append(env, corev1.EnvVar{Name: name, Value: values[name]})

@@ -57,6 +57,8 @@ func TestPods(t *testing.T) {
 	two := launch.Place{Node: train.Node{ID: "n2", Name: "n2.example", JobAPI: "192.168.0.2:8099"}, Devices: []train.Device{gpu("0", "cc", true)}}
 	folders := setting(one)
 	folders.Spec.CustomDir, folders.Spec.DatasetsDir, folders.Spec.SnapshotsDir, folders.Spec.Env = "/home/me/code", "/nfs/mnist", "/mnt/team/saved", map[string]string{"JOB_UUID": "forged", "MINE": "$(yes)"}
+	secrets := setting(one)
+	secrets.Spec.SecretEnv = map[string]string{"WANDB_API_KEY": "secret:wandb/key"}
 	servers := setting(one, two)
 	servers.Spec.Strategy, servers.Spec.ParameterServers = train.StrategyParameterServer, &train.ServersSpec{Max: 2, Cores: 3, MemoryMiB: 512}
 	servers.Spec.Cores, servers.Spec.MainMemoryMiB, servers.Places[1].Servers = 1, 256, 1
@@ -85,6 +87,7 @@ func TestPods(t *testing.T) {
 		rendezvousIP string
 	}{
 		{"two-gpus-with-folders", folders, defaults(), 0, ""},
+		{"secret-variables", secrets, defaults(), 0, ""},
 		{"gang-first", setting(one, two), defaults(), 0, ""},
 		{"gang-second", setting(one, two), defaults(), 1, "10.1.0.1"},
 		{"servers-scheduler", servers, defaults(), 0, ""},

@@ -18,8 +18,11 @@ import (
 
 // Setting is everything the environment and the command of an attempt are made from.
 type Setting struct {
-	Job     train.JobID
-	Spec    train.Spec
+	Job  train.JobID
+	Spec train.Spec
+	// Secrets are the values of the secret variables, which must not be logged. They go over what a trial's setting or
+	// the spec says of the same names.
+	Secrets map[string]string
 	Attempt train.Attempt
 	// Signed is what admission has signed of the job's record.
 	Signed train.Job

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,3 +217,72 @@ func TestTheDataFolderIsNoFolderOfAJob(t *testing.T) {
 		}
 	}
 }
+
+// A job gets the secrets of its user, and those of nobody else, whatever the executor can read.
+func TestSecretsAreTheirUsersOwn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root, who alone can make files of other users")
+	}
+	const ann, bob = 64001, 64002
+	b := newBench(t)
+	dir := t.TempDir()
+	place := func(folder string, owner int, mode os.FileMode, file string, fileOwner int, fileMode os.FileMode) string {
+		t.Helper()
+		folder = filepath.Join(dir, folder)
+		path := filepath.Join(folder, file)
+		err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(path, []byte("xyzzy\n"), 0o600), os.Chown(path, fileOwner, fileOwner), os.Chmod(path, fileMode),
+			os.Chown(folder, owner, owner), os.Chmod(folder, mode))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "file:" + path
+	}
+	mine := place("ann", ann, 0o755, "token", ann, 0o600)
+	link, pipe, inner := filepath.Join(dir, "ann", "link"), filepath.Join(dir, "ann", "pipe"), b.DataDir+"/keys/operator.nk"
+	err := errors.Join(os.MkdirAll(filepath.Dir(inner), 0o700), os.WriteFile(inner, []byte("SU"), 0o600), os.Symlink(filepath.Join(dir, "ann", "token"), link), unix.Mkfifo(pipe, 0o600),
+		os.Chown(pipe, ann, ann), os.Chown(inner, ann, ann), os.Chown(filepath.Dir(inner), ann, ann))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Dir(strings.TrimPrefix(place("loaded", 0, 0o700, userOf(ann)+".wandb", 0, 0o400), "file:")))
+	get := func(uid int, source string) (string, error) {
+		values, err := b.Secrets(t.Context(), train.Spec{User: userOf(uid), SecretEnv: map[string]string{"TOKEN": source}})
+		return values["TOKEN"], err
+	}
+	for _, source := range []string{mine, "credential:wandb"} {
+		if value, err := get(ann, source); value != "xyzzy" || err != nil {
+			t.Errorf("%s: %q, %v", source, value, err)
+		}
+		if value, err := get(bob, source); !errors.Is(err, launch.ErrSecret) {
+			t.Errorf("%s given to another user: %q, %v", source, value, err)
+		}
+	}
+	for what, source := range map[string]string{
+		"a file that others can read":              place("ann", ann, 0o755, "open", ann, 0o640),
+		"a file of another user":                   place("ann", ann, 0o755, "bobs", bob, 0o600),
+		"a folder that others can write to":        place("shared", ann, 0o775, "token", ann, 0o600),
+		"a folder of another user":                 place("bob", bob, 0o755, "token", ann, 0o600),
+		"a link":                                   "file:" + link,
+		"a pipe":                                   "file:" + pipe,
+		"a key of the data folder":                 "file:" + inner,
+		"a file that is not there":                 mine + "s",
+		"a credential that nobody has loaded":      "credential:other",
+		"a Secret where there is no Kubernetes":    "secret:a/b",
+		"a path that leads elsewhere":              mine + "/../token",
+		"a value that is no path to anything here": "token",
+	} {
+		if value, err := get(ann, source); !errors.Is(err, launch.ErrSecret) || strings.Contains(err.Error(), "xyzzy") {
+			t.Errorf("%s: %q, %v", what, value, err)
+		}
+	}
+	if _, err := b.Secrets(t.Context(), train.Spec{User: "nobody-of-this-name", SecretEnv: map[string]string{"TOKEN": mine}}); !errors.Is(err, launch.ErrSecret) {
+		t.Errorf("a user whom the machine does not know: %v", err)
+	}
+	s := slots()
+	s.Secrets = map[string]string{"TOKEN": "xyzzy", "JOB_UUID": "forged"}
+	if env := environment(s, 0); !slices.Contains(env, "TOKEN=xyzzy") || slices.Contains(env, "JOB_UUID=forged") {
+		t.Errorf("the job gets %s", env)
+	}
+}
+
+func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }

@@ -90,6 +90,7 @@ func (b Bounds) inContainer(s launch.Setting, rank int) map[string]string {
 		env["HOME"], env["USER"] = "/tmp", cmp.Or(s.Spec.User, "job")
 	}
 	maps.Copy(env, s.Spec.Env)
+	maps.Copy(env, s.Secrets)
 	maps.Copy(env, s.Scheduler(rank))
 	if !s.Processes()[rank].Serves() {
 		env["CUDA_VISIBLE_DEVICES"] = launch.Inside(s.Places[0].GPUs())

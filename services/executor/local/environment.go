@@ -54,6 +54,7 @@ func environment(s launch.Setting, rank int) []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "PATH": defaultPath}
 	maps.Copy(env, chosen(s.Base, slices.Concat(inherited(), s.Passed)))
 	maps.Copy(env, s.Spec.Env)
+	maps.Copy(env, s.Secrets)
 	if s.PythonPath != "" {
 		env["PYTHONPATH"] = strings.TrimPrefix(env["PYTHONPATH"]+":"+s.PythonPath, ":")
 	}

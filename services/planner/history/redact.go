@@ -37,6 +37,7 @@ func redactSpec(s train.Spec) train.Spec {
 		}
 		s.Env = env
 	}
+	s.SecretEnv = nil
 	if n := len(s.Command) - 1; n > 0 {
 		s.Command = []string{s.Command[0], fmt.Sprintf("(%d arguments redacted)", n)}
 	}

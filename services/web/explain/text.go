@@ -405,6 +405,9 @@ func (p *page) spec(s train.Spec) {
 	if len(s.Env) > 0 {
 		p.field("  env", "%s (values: -o json)", render.EscapeText(strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")))
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.SecretEnv)) {
+		p.field("  secret", "%s from %s", render.EscapeText(name), render.EscapeText(s.SecretEnv[name]))
+	}
 	if s.Array != "" {
 		p.field("  array", "%s", render.EscapeText(s.Array))
 	}

@@ -36,6 +36,7 @@ type submitFlags struct {
 	servers    int
 	env        []string
 	envFile    string
+	secretEnv  []string
 	after      []string
 	labels     []string
 	notify     []string
@@ -104,6 +105,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&s.Launch), "launch", "", "per_node or per_device")
 	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
+	fs.StringArrayVar(&f.secretEnv, "secret-env", nil, "NAME=file:PATH, NAME=credential:NAME or NAME=secret:NAME/KEY: a variable whose value is read where the job starts, and is nowhere else (repeatable)")
 	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.StringArrayVar(&f.notify, "notify", nil, "recipient of notices: a URL, mailto:ADDRESS or command:NAME (repeatable)")
 	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
@@ -140,6 +142,9 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	}
 	if f.upload && f.printEvent {
 		return errors.New("--upload and --print-event exclude each other: the bus must have the folder that a message names")
+	}
+	if err := f.applySecrets(spec); err != nil {
+		return err
 	}
 	if err := f.applyEnv(spec); err != nil {
 		return err
@@ -190,7 +195,7 @@ func (f *submitFlags) others(spec *train.Spec) map[string]func() error {
 			}
 			return err
 		},
-		"env": later, "notify": later, "upload": later,
+		"env": later, "secret-env": later, "notify": later, "upload": later,
 	}
 }
 
@@ -223,6 +228,25 @@ func (f *submitFlags) applyEnv(spec *train.Spec) error {
 			spec.Env = map[string]string{}
 		}
 		spec.Env[name] = value
+	}
+	return nil
+}
+
+// applySecrets adds the secret variables. A path is meant from here.
+func (f *submitFlags) applySecrets(spec *train.Spec) error {
+	for _, pair := range f.secretEnv {
+		name, source, ok := strings.Cut(pair, "=")
+		if path, file := strings.CutPrefix(source, "file:"); ok && file {
+			absolute, err := filepath.Abs(path)
+			if err != nil {
+				return fmt.Errorf("--secret-env %s: %w", name, err)
+			}
+			source = "file:" + absolute
+		}
+		if _, err := train.ParseSecret(source); !ok || err != nil {
+			return fmt.Errorf("--secret-env %s: want NAME=file:PATH, NAME=credential:NAME or NAME=secret:NAME/KEY", name)
+		}
+		spec.SecretEnv = train.Merged(spec.SecretEnv, map[string]string{name: source})
 	}
 	return nil
 }
