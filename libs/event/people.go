@@ -22,6 +22,25 @@ type TenantSet struct {
 	By string `json:"by,omitempty"`
 }
 
+// AccessRefused says that a person asked the service web for what he may not do.
+type AccessRefused struct {
+	// Person is the name by which web knows who asked, Door how he came to web.
+	Person string `json:"person"`
+	Door   string `json:"door"`
+	// Operation is a row of the table of permissions, Request the method and path, Message why it was refused.
+	Operation access.Operation `json:"operation"`
+	Request   string           `json:"request"`
+	Message   string           `json:"message"`
+	// Missed is the number of refusals before this one that were too many to be stored.
+	Missed int `json:"missed,omitempty"`
+}
+
+// FactRefused is the fact about a person whom web has refused something. EntityAccess is its entity.
+const (
+	FactRefused  = "refused"
+	EntityAccess = "access"
+)
+
 // FactSetRequested is the fact of users and tenants.
 const FactSetRequested = "set_requested"
 
@@ -47,6 +66,10 @@ func peopleKinds() []Kind {
 	}
 	return []Kind{
 		kind(EntityUser, "A request to give a person a role and a tenant; <id> is the name, with '=' for '.'.", body[UserSet]),
+		{
+			EntityAccess, FactRefused, 1, StreamAccess, "web", "access/<id>/refused/<any>", false,
+			"A person asked for what he may not do; <id> is the name, with '=' for '.'. At most one in a second is stored, after the first hundred.", body[AccessRefused],
+		},
 		kind(EntityTenant, "A request to bound what the jobs of a tenant take together; <id> is the name, with '=' for '.'.", body[TenantSet]),
 	}
 }

@@ -16,6 +16,7 @@ const (
 	StreamNet       = "NET"
 	StreamNodes     = "NODES"
 	StreamPeople    = "PEOPLE"
+	StreamAccess    = "ACCESS"
 	StreamPoison    = "POISON"
 )
 
@@ -70,6 +71,7 @@ func Streams() []Stream {
 		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Links of the network that lose or delay packets.", "the history of links"},
 		{StreamNodes, []string{"yard.node.>"}, 30 * day, gib / 16, true, "Requests about nodes, and what the planner decides about them.", "orders that the planner has not seen yet"},
 		{StreamPeople, []string{"yard.user.>", "yard.tenant.>"}, 400 * day, gib / 16, false, "Requests about users and tenants.", "requests that admission has not seen yet"},
+		{StreamAccess, []string{"yard.access.>"}, 90 * day, gib / 32, true, "What people asked for and may not do.", "the refusals that `switchyard events --audit` shows"},
 		{
 			StreamPoison,
 			[]string{"yard.poison.>"},

@@ -105,12 +105,13 @@ func requests(job, fresh string) map[access.Operation]request {
 
 func TestThePermissionMatrix(t *testing.T) {
 	for door, enter := range map[string]func(*bench){"socket": func(*bench) {}, "page": (*bench).enter} {
-		t.Run(door, func(t *testing.T) { matrix(t, enter) })
+		by := map[string]string{"socket": "socket", "page": "TCP"}[door]
+		t.Run(door, func(t *testing.T) { matrix(t, enter, by) })
 	}
 }
 
-// matrix asks for everything as everybody, through a door that enter opens.
-func matrix(t *testing.T, enter func(*bench)) {
+// matrix asks for everything as everybody, through a door that enter opens. by is how the requests then come.
+func matrix(t *testing.T, enter func(*bench), by string) {
 	t.Helper()
 	b := sharedBench(t)
 	for _, uid := range []int{askerUID, mateUID, alienUID} {
@@ -125,7 +126,7 @@ func matrix(t *testing.T, enter func(*bench)) {
 	}
 	b.serve()
 	owners := map[access.Scope]int{access.Own: askerUID, access.Tenants: mateUID, access.All: alienUID}
-	cells := 0
+	cells, denials := 0, 0
 	for _, role := range access.Roles() {
 		if err := users.Put(b.ctx, userOf(askerUID), access.Person{Name: userOf(askerUID), Role: role, Tenant: "vision"}); err != nil {
 			t.Fatal(err)
@@ -163,7 +164,11 @@ func matrix(t *testing.T, enter func(*bench)) {
 				cells++
 				response := b.send(r.method, r.path, r.body)
 				response.Body.Close()
-				if denied := response.StatusCode == http.StatusForbidden; denied == want || response.StatusCode == http.StatusBadRequest || response.StatusCode == http.StatusUnprocessableEntity {
+				denied := response.StatusCode == http.StatusForbidden
+				if denied {
+					denials++
+				}
+				if denied == want || response.StatusCode == http.StatusBadRequest || response.StatusCode == http.StatusUnprocessableEntity {
 					t.Errorf("a %s may %s of %s: %s, want %v", role, row.Operation, userOf(uid), response.Status, want)
 				}
 			}
@@ -171,6 +176,18 @@ func matrix(t *testing.T, enter func(*bench)) {
 	}
 	if cells < 200 {
 		t.Errorf("only %d requests", cells)
+	}
+	// Refusals are kept, each with its person, as far as their rate allows.
+	kept, missed := 0, 0
+	err = b.bus.Stored(b.ctx, event.StreamAccess, nil, time.Time{}, func(m bus.Message) {
+		r, err := event.Decode[event.AccessRefused](m.Data)
+		if err != nil || r.Person != userOf(askerUID) || r.Door != by || r.Operation == "" {
+			t.Errorf("%s: %v", m.Data, err)
+		}
+		kept, missed = kept+1, missed+r.Missed
+	})
+	if err != nil || kept != denials || missed > 0 {
+		t.Errorf("%d refusals kept and %d missed of %d, %v", kept, missed, denials, err)
 	}
 	t.Logf("%d requests", cells)
 }

@@ -77,6 +77,7 @@ func (s server) may(r *http.Request, op access.Operation, owner access.Owner) er
 	if !is {
 		return nil
 	}
+	s.refusals.note(r, denied)
 	return problemError{problem(http.StatusForbidden, denied.Error(), denied.Fix())}
 }
 

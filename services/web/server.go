@@ -28,9 +28,10 @@ type server struct {
 	url   string
 	bus   *bus.Bus
 	known *known
-	// door knows who asks.
-	door *door
-	now  func() time.Time
+	// door knows who asks, refusals stores what they may not do.
+	door     *door
+	refusals *refusals
+	now      func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
 }

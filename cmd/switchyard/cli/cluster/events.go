@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sourcegraph/conc/pool"
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/render"
@@ -24,17 +26,29 @@ func Commands() []console.Command {
 }
 
 func eventsCommand(a *console.Console) *cobra.Command {
-	var poison, samples, all, once bool
-	var job string
+	var poison, samples, all, once, audited bool
+	var job, user string
+	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print each fact as the bus stores it",
 		Example: `  switchyard events                   follow jobs, plans and accounts
   switchyard events --all --once      print what is stored, then stop
   switchyard events --poison          what could not be handled, with the reason
-  switchyard events --job resnet-x1 -o json`,
+  switchyard events --job resnet-x1 -o json
+  switchyard events --audit --user ann --since 24h   who asked for what, and what became of it`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if audited {
+				f := auditFilter{user: user, job: job}
+				if since > 0 {
+					f.since = time.Now().Add(-since)
+				}
+				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return audit(ctx, a, b, f) })
+			}
+			if user != "" || since > 0 {
+				return exit.Usagef("--user and --since belong to --audit")
+			}
 			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy, event.StreamNet, event.StreamNodes}
 			switch {
 			case poison:
@@ -51,6 +65,9 @@ func eventsCommand(a *console.Console) *cobra.Command {
 	fs.BoolVar(&all, "all", false, "begin with the oldest stored fact")
 	fs.BoolVar(&once, "once", false, "stop at the newest stored fact")
 	fs.StringVar(&job, "job", "", "only the facts of this job")
+	fs.BoolVar(&audited, "audit", false, "print who asked for what, by which door, and what became of it, and stop")
+	fs.StringVar(&user, "user", "", "with --audit: only what this person asked for")
+	fs.DurationVar(&since, "since", 0, "with --audit: only what was asked in this time, e.g. 24h")
 	return cmd
 }
 
