@@ -19,8 +19,12 @@ const (
 )
 
 // ForgetEnded deletes the records of jobs that ended long ago, until ctx ends. A record's key is the job's id, alone or
-// before a dot. Such a record is no longer written, so any process may delete it.
+// before a dot. Such a record is no longer written, so any process may delete it. Who may not read jobs leaves that to
+// others.
 func ForgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job]) error {
+	if records.bus.OfNode() {
+		return nil
+	}
 	for range tick.Every(ctx, sweepEvery) {
 		if err := forgetEnded(ctx, records, jobs, time.Now()); err != nil && ctx.Err() == nil {
 			records.bus.log.Warn("old records stay for now", "bucket", records.bucket, "error", err)

@@ -361,6 +361,9 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f message, newest *
 	for i, p := range patterns {
 		filters[i] = prefix + p
 	}
+	if k.bus.OfNode() {
+		return k.poll(ctx, filters, f, newest, synced)
+	}
 	messages, err := k.bus.read(ctx, bucketPrefix+k.bucket,
 		jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
 	if err != nil {

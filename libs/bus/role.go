@@ -20,6 +20,9 @@ var ErrRefused = errors.New("the bus refuses")
 func credentials(c Config) (role string, options []nats.Option, err error) {
 	role = identity.RoleOf(c.Name)
 	file := identity.Keys(c.Keys).File(role)
+	if own := identity.Keys(c.Keys).File(identity.Node); file == "" && c.Name == identity.Agent && own != "" {
+		role, file = identity.Node, own
+	}
 	if c.Keys == "" || file == "" {
 		return "", nil, nil
 	}
@@ -34,6 +37,9 @@ func credentials(c Config) (role string, options []nats.Option, err error) {
 	}
 	return role, options, err
 }
+
+// OfNode reports whether the connection is in the account of a node, which cannot read jobs and makes no consumers.
+func (b *Bus) OfNode() bool { return b.role == identity.Node }
 
 // refusal says why the server does not let the connection in.
 func (b *Bus) refusal() error {

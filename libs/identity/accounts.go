@@ -30,6 +30,14 @@ func (k Keys) Accounts() (string, error) {
 			return "", err
 		}
 	}
+	nodes, err := k.Nodes()
+	if err != nil {
+		return "", err
+	}
+	ofNodes, err := k.nodeAccounts(nodes)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", Account)
 	fmt.Fprintf(&b, "      # %s\n      {nkey: %s}\n", Operator, public[Operator])
@@ -41,7 +49,14 @@ func (k Keys) Accounts() (string, error) {
 	for _, subject := range Public() {
 		fmt.Fprintf(&b, "      {service: %q, accounts: [%s]}\n", subject, usersAccount)
 	}
-	fmt.Fprintf(&b, "    ]\n  }\n  %s {\n    limits: {max_connections: %d, max_subscriptions: %d, max_payload: %d}\n", usersAccount, usersConnections, usersSubscriptions, usersPayload)
+	for _, line := range nodeExports(nodes) {
+		fmt.Fprintf(&b, "      %s\n", line)
+	}
+	fmt.Fprintf(&b, "    ]\n    imports: [\n")
+	for _, node := range nodes {
+		fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", nodeAccount(node), answers(node))
+	}
+	fmt.Fprintf(&b, "    ]\n  }\n%s  %s {\n    limits: {max_connections: %d, max_subscriptions: %d, max_payload: %d}\n", ofNodes, usersAccount, usersConnections, usersSubscriptions, usersPayload)
 	fmt.Fprintf(&b, "    users: [\n      # %s\n      {nkey: %s, permissions: {publish: [%s], subscribe: [\"_INBOX.>\"]}}\n    ]\n    imports: [\n", User, public[User], quoted(Public()))
 	for _, subject := range Public() {
 		fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", Account, subject)

@@ -19,6 +19,8 @@ type Deployment struct {
 	// Hosts are names and addresses under which the servers of the bus are reached. With any, the servers and all
 	// processes get certificates of one authority.
 	Hosts []string
+	// Nodes are ids of nodes whose agents get keys of their own, besides those that have one.
+	Nodes []string
 	// Kubernetes adds a kustomization with a Secret for each process, and the names of the servers there.
 	Kubernetes bool
 }
@@ -28,6 +30,11 @@ type Deployment struct {
 func (k Keys) Deploy(d Deployment) error {
 	if err := k.Make(); err != nil {
 		return err
+	}
+	for _, node := range d.Nodes {
+		if err := k.AddNode(node); err != nil {
+			return err
+		}
 	}
 	if _, err := k.Seal(); errors.Is(err, os.ErrNotExist) {
 		seal, err := NewSeal(0) // nothing was admitted before
@@ -74,6 +81,11 @@ func (k Keys) certify(hosts []string) error {
 	}
 	for _, role := range Roles() {
 		err = errors.Join(err, a.deploy(filepath.Join(string(k), role), role, nil))
+	}
+	nodes, unknown := k.Nodes()
+	err = errors.Join(err, unknown)
+	for _, node := range nodes {
+		err = errors.Join(err, a.deploy(string(k.node(node)), Node, nil))
 	}
 	return errors.Join(err, a.deploy(filepath.Join(string(k), server), server, hosts))
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,7 +103,9 @@ func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, ep
 		Root: k.PodLogs, Namespace: k.Namespace, Layout: installation.Layout{DataDir: p.Common.DataDir}, LimitBytes: int64(k.PodLogLimit) << 20,
 		Attempts: attempts, Node: p.Common.NodeID(), Receiver: epochs, Log: p.Log,
 	})
-	return []func(context.Context) error{logs.Run, func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), jobs, logs) }}
+	return []func(context.Context) error{logs.Run, func(ctx context.Context) error {
+		return answerLogs(ctx, b, p.Common.NodeID(), ended(b, jobs, attempts), logs)
+	}}
 }
 
 // makeSnapshots makes the folder of the node in which jobs save, for jobs of any user. The kubelet makes the folder
@@ -125,16 +128,31 @@ func (k *kubernetes) makeSnapshots(dataDir string) error {
 }
 
 // answerLogs serves pieces of jobs' logs.
-func answerLogs(ctx context.Context, b *bus.Bus, node train.NodeID, jobs *bus.KV[train.Job], logs *podlog.Tailer) error {
+func answerLogs(ctx context.Context, b *bus.Bus, node train.NodeID, ended func(context.Context, train.JobID) (bool, error), logs *podlog.Tailer) error {
 	return bus.Answer(ctx, b, train.LogSubject(node), func(ctx context.Context, r train.LogRequest) (train.LogChunk, error) {
-		job, err := jobs.Get(ctx, string(r.Job))
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		over, err := ended(ctx, r.Job)
+		if err != nil {
 			return train.LogChunk{}, fmt.Errorf("look whether %s has ended: %w", r.Job, err)
 		}
-		over := err != nil || job.Value.State.Terminal()
 		if over {
 			logs.Poll(ctx) // what the job wrote until it ended is there by now
 		}
 		return logs.Answer(r, over)
 	})
+}
+
+// ended returns a function that finds out whether a job has ended. An agent that may not read jobs goes by the newest
+// attempt.
+func ended(b *bus.Bus, jobs *bus.KV[train.Job], attempts func() []train.Attempt) func(context.Context, train.JobID) (bool, error) {
+	return func(ctx context.Context, id train.JobID) (bool, error) {
+		if b.OfNode() {
+			runs := func(a train.Attempt) bool { return a.Job == id && a.Phase != train.PhaseExited }
+			return !slices.ContainsFunc(attempts(), runs), nil
+		}
+		job, err := jobs.Get(ctx, string(id))
+		if errors.Is(err, bus.ErrNotFound) {
+			return true, nil
+		}
+		return job.Value.State.Terminal(), err
+	}
 }

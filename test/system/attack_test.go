@@ -189,6 +189,34 @@ func TestNobodyAsksInAnothersName(t *testing.T) {
 	}
 }
 
+// The agent of another machine does its work from an account that can speak for its node alone.
+func TestAnAgentWorksFromAnAccountOfItsOwn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.node = "far"
+	if err := c.keys().AddNode(c.node); err != nil {
+		t.Fatal(err)
+	}
+	c.start("bus")
+	c.connect()
+	for _, s := range serviceNames() {
+		c.start(s)
+	}
+	c.awaitNode()
+	c.submit("trains", 3, 1)
+	jobs := c.await("the job ends", func(jobs map[train.JobID]train.Job) bool { return jobs["trains"].State.Terminal() })
+	if j := jobs["trains"]; j.State != train.StateSucceeded || j.EpochsDone != 3 {
+		t.Errorf("%s after %d epochs: %s", j.State, j.EpochsDone, j.Message)
+	}
+	for name, subject := range map[string]event.Subject{
+		event.StreamSamples: {Entity: "energy", ID: c.node, Fact: event.FactMeasured, Version: 1}, event.StreamJobs: event.JobSubject("trains", event.FactEpochEnded),
+	} {
+		if _, err := c.bus.Last(c.ctx, name, subject); err != nil {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+}
+
 // A user cannot keep a fact of a service from being stored by taking its key.
 func TestNoUserTakesTheKeyOfAFact(t *testing.T) {
 	a := attack(t)

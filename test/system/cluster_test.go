@@ -74,7 +74,9 @@ type cluster struct {
 	ledger string
 	procs  map[string]*exec.Cmd
 	// flags are added for `switchyard up` and for the node agent, common for every service, env for all.
-	flags  []string
+	flags []string
+	// node is set if the node agent has an account of its own.
+	node   string
 	common []string
 	env    []string
 	// http has the ports of services that have one of their own; urls are those of the bus, if it is a cluster.
@@ -195,6 +197,9 @@ func (c *cluster) start(name string) {
 		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.data, "--port", strconv.Itoa(c.port)},
 			append(slots, c.flags...)...)
 	case "nodeagent":
+		if c.node != "" {
+			args = []string{"--nats", c.url(), "--keys", filepath.Join(string(c.keys()), "nodes", c.node), "--data-dir", c.data, "--node", c.node}
+		}
 		args = append(append(args, slots...), c.flags...)
 	}
 	if name != "bus" {

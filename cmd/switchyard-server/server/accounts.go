@@ -20,11 +20,12 @@ func (a *app) accountsCommand() *cobra.Command {
 
 bus/accounts.conf  for nats-server.conf (include accounts.conf): who is let in, by public keys alone, and what each may do
 NAME               a folder for each process, with the files that it needs and no others: its --keys, or a Secret
+nodes/NODE         a folder for the agent of each node that --node has named: it speaks for that node alone
 
 With --hosts the folders of all processes and of the bus also get tls.crt, tls.key and ca.crt, made by an authority in the folder authority: connections are encrypted then, and both sides show a certificate. They are valid for three years; the same command makes new ones.
 
 With --kubernetes it also writes kustomization.yaml, which the overlays in deploy/k8s include.`,
-		Example: `  switchyard bus accounts --keys ./keys --hosts nats.example.org
+		Example: `  switchyard bus accounts --keys ./keys --hosts nats.example.org --node gpu-1 --node gpu-2
   switchyard bus accounts --keys deploy/k8s/overlays/development/keys --kubernetes`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -44,5 +45,6 @@ With --kubernetes it also writes kustomization.yaml, which the overlays in deplo
 	}
 	cmd.Flags().StringSliceVar(&deployment.Hosts, "hosts", nil, "names and addresses under which nats-servers are reached: make certificates")
 	cmd.Flags().BoolVar(&deployment.Kubernetes, "kubernetes", false, "write a kustomization with the Secrets, and certificates for the servers in the cluster")
+	cmd.Flags().StringSliceVar(&deployment.Nodes, "node", nil, "ids of nodes whose agents get keys of their own (those named before keep theirs)")
 	return cmd
 }

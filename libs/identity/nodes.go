@@ -1,0 +1,166 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Node is the role of a node agent on another machine. It speaks from an account of its own, which has the subjects of
+// its node alone; the agent beside the other services is the role nodeagent.
+const Node = "node"
+
+// Agent is the service whose part of the tables a node has.
+const Agent = "nodeagent"
+
+// nodesFolder has a folder for each node, with its key.
+const nodesFolder = "nodes"
+
+// nodePattern is what the name of a node looks like.
+var nodePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// nodeConnections and nodeSubscriptions bound what an agent can take.
+const (
+	nodeConnections   = 8
+	nodeSubscriptions = 256
+)
+
+// Nodes returns the names of the nodes that have a key.
+func (k Keys) Nodes() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(string(k), nodesFolder))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes that have a key: %w", err)
+	}
+	var nodes []string
+	for _, e := range entries {
+		if nodePattern.MatchString(e.Name()) && k.node(e.Name()).File(Node) != "" {
+			nodes = append(nodes, e.Name())
+		}
+	}
+	return nodes, nil
+}
+
+// node returns the folder of the agent of a node.
+func (k Keys) node(name string) Keys { return Keys(filepath.Join(string(k), nodesFolder, name)) }
+
+// AddNode makes the key of a node's agent, unless it has one. The folder keys/nodes/NAME is the agent's --keys.
+func (k Keys) AddNode(name string) error {
+	if !nodePattern.MatchString(name) {
+		return fmt.Errorf("node %.80q: want 1 to 64 letters, digits, '-' or '_', as its agent names itself", name)
+	}
+	own := k.node(name)
+	if own.File(Node) != "" {
+		return nil
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return fmt.Errorf("make the key of the node %s: %w", name, err)
+	}
+	seed, err := pair.Seed()
+	if err == nil {
+		err = os.MkdirAll(string(own), 0o700)
+	}
+	if err == nil {
+		err = installation.WriteFile(own.path(Node), append(seed, '\n')) // mode 0600
+	}
+	if err != nil {
+		return fmt.Errorf("make the key of the node %s: %w", name, err)
+	}
+	return nil
+}
+
+// NodePermissions returns what the agent of a node may do. Facts and records that name a node in their subject are its
+// own alone; those about a job may be about any.
+func NodePermissions(node string) Permissions {
+	p := Permissions{Publish: append(nodeReading(), "switchyard.bus.trouble"), Subscribe: []string{InboxPrefix(Node) + ".>"}}
+	for _, k := range event.Kinds() {
+		if k.Publisher == Agent {
+			id := "*"
+			if strings.HasPrefix(k.Key, "node/<id>/") {
+				id = node
+			}
+			p.Publish = append(p.Publish, "yard."+k.Entity+"."+id+"."+k.Fact+".*")
+		}
+	}
+	for _, k := range contract.Buckets() {
+		for _, r := range k.Records {
+			switch {
+			case r.Writer != Agent:
+			case r.Key == "<node>":
+				p.Publish = append(p.Publish, "$KV."+k.Name+"."+node)
+			default:
+				p.Publish = append(p.Publish, "$KV."+k.Name+".>")
+			}
+		}
+	}
+	return p
+}
+
+// nodeReading are the requests by which an agent reads. They make nothing on the server: a consumer could deliver to
+// any subject of the account in which it is. Jobs, with commands and environment, are not among what it reads.
+func nodeReading() []string {
+	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES"}
+	for _, k := range contract.Buckets() {
+		reads := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == Agent || slices.Contains(r.Readers, Agent) })
+		if reads && k.Name != string(contract.Jobs) {
+			subjects = append(subjects, "$JS.API.DIRECT.GET.KV_"+k.Name, "$JS.API.DIRECT.GET.KV_"+k.Name+".>")
+		}
+	}
+	return subjects
+}
+
+// nodeAccount is the account of a node.
+func nodeAccount(node string) string { return "NODE_" + node }
+
+// answers is the subject on which the agent of a node answers questions about the output of pods.
+func answers(node string) string { return train.LogSubject(train.NodeID(node)) }
+
+// nodeExports are the subjects that the account of the services gives to those of nodes, for any node.
+func nodeExports(nodes []string) (lines []string) {
+	if len(nodes) == 0 {
+		return nil
+	}
+	accounts := make([]string, len(nodes))
+	for i, node := range nodes {
+		accounts[i] = nodeAccount(node)
+	}
+	for _, subject := range NodePermissions("*").Publish {
+		// A direct request for several messages has several answers.
+		lines = append(lines, fmt.Sprintf("{service: %q, response: stream, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
+	}
+	return lines
+}
+
+// nodeAccounts returns the accounts of nodes, as part of a server's configuration.
+func (k Keys) nodeAccounts(nodes []string) (string, error) {
+	var b strings.Builder
+	for _, node := range nodes {
+		public, err := k.node(node).public(Node)
+		if err != nil {
+			return "", err
+		}
+		p := NodePermissions(node)
+		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", nodeAccount(node), nodeConnections, nodeSubscriptions)
+		fmt.Fprintf(&b, "    users: [{nkey: %s, permissions: {\n      publish: {allow: [%s]}\n      subscribe: [%s]\n      allow_responses: true\n    }}]\n", public, quoted(p.Publish), quoted(append(p.Subscribe, answers(node))))
+		fmt.Fprintf(&b, "    exports: [{service: %q, accounts: [%s]}]\n    imports: [\n", answers(node), Account)
+		for _, subject := range p.Publish {
+			fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
+		}
+		fmt.Fprintf(&b, "    ]\n  }\n")
+	}
+	return b.String(), nil
+}
