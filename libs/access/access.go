@@ -59,6 +59,8 @@ type Bounds struct {
 	Queued *int `json:"queued,omitempty"`
 	// Priority is the highest priority that its jobs may have; nil: no bound.
 	Priority *int `json:"priority,omitempty"`
+	// Requests is how many submissions and other requests each of its people may make in a minute; nil: 1200.
+	Requests *int `json:"requests_per_minute,omitempty"`
 }
 
 // namePattern is what a name may look like: as the names of a machine's users, with dots.

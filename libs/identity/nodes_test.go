@@ -84,6 +84,7 @@ func TestTheAgentOfANodeSpeaksForItAlone(t *testing.T) {
 			t.Errorf("the agent of n1 publishes %s: %v, want %v", subject, got, may)
 		}
 	}
+	t.Logf("%d subjects", len(want))
 	if sub, err := nc.SubscribeSync("yard.>"); err == nil {
 		if _, err := sub.NextMsg(100 * time.Millisecond); err == nil {
 			t.Error("the agent hears facts")

@@ -169,7 +169,14 @@ func ServeHTTP(ctx context.Context, address string, h http.Handler, ready func(n
 
 // ServeListener serves h on an open listener until ctx ends, then lets the requests in flight finish.
 func ServeListener(ctx context.Context, listener net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ConnContext: withConn, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	return serveHTTP(ctx, newServer(h), listener)
+}
+
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ConnContext: withConn, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+func serveHTTP(ctx context.Context, s *http.Server, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()

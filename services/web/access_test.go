@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -210,4 +212,56 @@ func TestARequestIsItsSenders(t *testing.T) {
 			t.Errorf("%s by %q: %s, %v", path, who, m.Data, err)
 		}
 	}
+}
+
+// A person who asks too often gets the time to ask again. The bound is that of the tenant's record, and acts at once.
+func TestAPersonWhoAsksTooOftenWaits(t *testing.T) {
+	b := sharedBench(t)
+	users, err := bus.OpenKV(b.ctx, b.bus, contract.Users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenants, err := bus.OpenKV(b.ctx, b.bus, contract.Tenants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := func(most int) {
+		t.Helper()
+		if err := tenants.Put(b.ctx, "vision", access.Tenant{Name: "vision", Bounds: access.Bounds{Requests: &most}}); err != nil {
+			t.Fatal(err)
+		}
+		b.until("the bound is known", func() bool {
+			_, page := ask[view.Records[access.Tenant]](b, "GET", "/api/v1/tenants")
+			return len(page.Items) == 1 && page.Items[0].Requests != nil && *page.Items[0].Requests == most
+		})
+	}
+	if err := users.Put(b.ctx, userOf(askerUID), access.Person{Name: userOf(askerUID), Role: access.User, Tenant: "vision"}); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	b.client = connectedAs(t, askerUID, b.config.SharedSocket)
+	b.until("the person is known", func() bool {
+		_, page := ask[view.Records[access.Person]](b, "GET", "/api/v1/users")
+		return len(page.Items) == 1
+	})
+	bound(1)
+	submit := func(id string) *http.Response {
+		r := b.send("POST", "/api/v1/jobs/"+id+"/submitted", `{"name": "x", "command": ["true"]}`)
+		t.Cleanup(func() { _ = r.Body.Close() })
+		return r
+	}
+	if r := submit("first"); r.StatusCode != http.StatusAccepted {
+		t.Errorf("the first: %s", r.Status)
+	}
+	r := submit("second")
+	var p api.Problem
+	if err := json.NewDecoder(r.Body).Decode(&p); err != nil || r.StatusCode != http.StatusTooManyRequests || p.RetrySeconds < 1 || p.RetrySeconds > 60 ||
+		r.Header.Get("Retry-After") != strconv.Itoa(p.RetrySeconds) || !strings.Contains(p.Detail, "TooManyRequests") {
+		t.Errorf("the second: %s, %+v, %v", r.Status, p, err)
+	}
+	if _, err := b.bus.Last(b.ctx, event.StreamJobs, event.JobSubject("second", event.FactSubmitted)); err == nil {
+		t.Error("it is stored")
+	}
+	bound(60_000)
+	b.until("the new bound acts", func() bool { return submit("third").StatusCode == http.StatusAccepted })
 }

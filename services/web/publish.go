@@ -26,6 +26,9 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if err := s.inTime(person); err != nil {
+		return answer{}, err
+	}
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, event.MaxBodyBytes))
 	if err != nil {
 		return answer{}, problemError{problem(http.StatusRequestEntityTooLarge, fmt.Sprintf("read the body: %v", err), fmt.Sprintf("a fact has at most %d bytes", event.MaxBodyBytes))}

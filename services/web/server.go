@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
@@ -31,6 +32,7 @@ type server struct {
 	// door knows who asks, refusals stores what they may not do.
 	door     *door
 	refusals *refusals
+	rates    *rates
 	now      func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
@@ -89,6 +91,7 @@ func (s server) handler() http.Handler {
 // answering writes what f returns, or the problem.
 func answering(route api.Route, f func(api.Route, *http.Request) (answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		run.AnswerWithin(w, waiting+answerTime)
 		a, err := f(route, r)
 		if err != nil {
 			writeProblem(w, asProblem(err))
@@ -300,6 +303,9 @@ func asProblem(err error) api.Problem {
 
 func writeProblem(w http.ResponseWriter, p api.Problem) {
 	w.Header().Set("Content-Type", api.ProblemType)
+	if p.RetrySeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetrySeconds))
+	}
 	w.WriteHeader(p.Status)
 	writeJSON(w, p)
 }

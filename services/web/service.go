@@ -67,7 +67,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: newRefusals(b, p.Log, s.now), now: s.now, closing: ctx.Done()}.handler()
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: newRefusals(b, p.Log, s.now), rates: newRates(s.now), now: s.now, closing: ctx.Done()}.handler()
 	doors := []func(context.Context) error{s.serve(p, d.onSocket(answers))}
 	if s.config.SharedSocket != "" {
 		doors = append(doors, s.serveShared(p, d.onSocket(answers)))
@@ -114,7 +114,7 @@ func (s *Service) serveShared(p run.Process, answers http.Handler) func(context.
 			return err
 		}
 		p.Log.Info("serving the users of the machine", "socket", s.config.SharedSocket, "group", s.config.SharedGroup)
-		return run.ServeListener(ctx, listener, answers)
+		return serveBounded(ctx, listener, answers)
 	}
 }
 

@@ -120,7 +120,9 @@ func TestRefusals(t *testing.T) {
 		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
 			"NotSupported log_format: epochs are read from the output of rank 0, which does not train with parameter servers (let the code call the job API)",
 		}},
-		{"a secret in a file", spec(func(s *train.Spec) { s.SecretEnv = map[string]string{"KEY": "file:/home/ann/key", "OTHER": "credential:wandb"} }), nil},
+		{"a secret in a file", spec(func(s *train.Spec) {
+			s.SecretEnv = map[string]string{"KEY": "file:/home/ann/key", "OTHER": "credential:wandb"}
+		}), nil},
 		{"secrets that are none", spec(func(s *train.Spec) {
 			s.Env = map[string]string{"BOTH": "x"}
 			s.SecretEnv = map[string]string{"BOTH": "file:/home/ann/key", "JOB_UUID": "file:/home/ann/key", "1": "file:/home/ann/key", "KEY": "value", "POD": "secret:a/b"}

@@ -232,6 +232,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	// Fix says what to do about it.
 	Fix string `json:"fix,omitempty"`
+	// RetrySeconds is when the same request will be taken, if it comes too early.
+	RetrySeconds int `json:"retry_after_seconds,omitempty"`
 	// Reasons are all that is wrong with the body of the request.
 	Reasons []train.Reason `json:"reasons,omitempty"`
 }

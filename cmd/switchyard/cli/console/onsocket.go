@@ -21,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -156,10 +157,24 @@ func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, er
 	path := api.Prefix + "/" + api.Collection(s.Entity) + "/" + url.PathEscape(s.ID) + "/" + s.Fact
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	var accepted api.Accepted
-	_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), http.Header{api.KeyHeader: {strings.TrimPrefix(fact.Key, pattern)}}, exit.Failed, &accepted)
-	return accepted.Repeat, err
+	for {
+		var accepted api.Accepted
+		_, err = y.send(ctx, http.MethodPost, path, bytes.NewReader(body), http.Header{api.KeyHeader: {strings.TrimPrefix(fact.Key, pattern)}}, exit.Failed, &accepted)
+		early, is := errors.AsType[tooEarly](err)
+		if !is || !tick.Pause(ctx, early.wait) {
+			return accepted.Repeat, err
+		}
+	}
 }
+
+// tooEarly is the error of a request that is taken after a while.
+type tooEarly struct {
+	error
+	wait time.Duration
+}
+
+// Unwrap returns the refusal.
+func (e tooEarly) Unwrap() error { return e.error }
 
 func words(ids []train.JobID) []string {
 	words := make([]string, len(ids))
@@ -220,6 +235,8 @@ func refused(path string, response *http.Response, unknown int) error {
 	switch p.Status {
 	case http.StatusNotFound:
 		return refusal(unknown)
+	case http.StatusTooManyRequests:
+		return tooEarly{refusal(exit.Failed), time.Duration(p.RetrySeconds) * time.Second}
 	case http.StatusServiceUnavailable:
 		return away{refusal(exit.Unreachable)}
 	}

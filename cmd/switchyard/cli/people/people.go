@@ -84,7 +84,7 @@ it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
 				if err != nil {
 					return err
 				}
-				for name, bound := range map[string]**int{"devices": &bounds.Devices, "queued": &bounds.Queued, "priority": &bounds.Priority} {
+				for name, bound := range map[string]**int{"devices": &bounds.Devices, "queued": &bounds.Queued, "priority": &bounds.Priority, "requests": &bounds.Requests} {
 					if f := cmd.Flags().Lookup(name); f.Changed {
 						if *bound, err = parseBound(f.Value.String()); err != nil {
 							return exit.Usagef("--%s %v", name, err)
@@ -100,6 +100,7 @@ it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
 	set.Flags().String("devices", "", "the most devices that they may hold together, or none")
 	set.Flags().String("queued", "", "the most of them that may wait, or none")
 	set.Flags().String("priority", "", "the highest priority that they may have, or none")
+	set.Flags().String("requests", "", "how often in a minute each of its people may submit or ask for something, or none for 1200")
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "Show the bounds of tenants",
@@ -110,9 +111,9 @@ it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
 				if err != nil {
 					return err
 				}
-				return a.Show(tenants, "TENANT\tDEVICES\tQUEUED\tPRIORITY", func(w io.Writer) {
+				return a.Show(tenants, "TENANT\tDEVICES\tQUEUED\tPRIORITY\tREQUESTS", func(w io.Writer) {
 					for _, t := range tenants {
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.EscapeText(t.Name), boundWords(t.Devices), boundWords(t.Queued), boundWords(t.Priority))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", render.EscapeText(t.Name), boundWords(t.Devices), boundWords(t.Queued), boundWords(t.Priority), boundWords(t.Requests))
 					}
 				})
 			})
