@@ -17,7 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
-// ErrUnproven: a message says who asks, and no role that may say so has signed that.
+// ErrUnproven says that a message names who asks, and no role that may say so has signed that.
 var ErrUnproven = errors.New("not proven")
 
 // Request is what the proof of a request covers. The server does not keep the account from which a message came, so the

@@ -6,7 +6,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// ErrSecret: the value of a secret variable is not there, or the job's user may not have it. No repetition helps.
+// ErrSecret says that the value of a secret variable is not there, or that the job's user may not have it. No
+// repetition helps.
 var ErrSecret = errors.New("no value for")
 
 // SecretMissing returns the end of an attempt that lacks a secret.

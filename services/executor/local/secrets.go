@@ -45,7 +45,10 @@ func (b *Backend) Secrets(_ context.Context, spec train.Spec) (map[string]string
 func (b *Backend) readSecret(spec train.Spec, s train.SecretSource) (string, error) {
 	switch s.Kind {
 	case train.SecretFile:
-		uid, err := uidOf(spec.User)
+		uid, err := spec.UID, error(nil)
+		if uid == 0 {
+			uid, err = uidOf(spec.User)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -62,7 +65,7 @@ func (b *Backend) readSecret(spec train.Spec, s train.SecretSource) (string, err
 		return valueOf(f)
 	case train.SecretObject:
 	}
-	return "", fmt.Errorf("%s:%s is a Secret of Kubernetes, and the job runs as processes of a machine: want file: or credential:", s.Kind, s.Name)
+	return "", fmt.Errorf("%s:%s is a Secret of Kubernetes, and the job runs as processes of a machine: want file:PATH or credential:NAME", s.Kind, s.Name)
 }
 
 // uidOf returns the number of a user of this machine. People without a name are known by their numbers.
