@@ -58,6 +58,7 @@ func (s server) handler() http.Handler {
 		api.RouteFiles:   executor[train.FileRequest, train.FileAnswer](s, access.ReadFiles, train.FileSubject, fileQuestion),
 		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.Nodes(x, q, s.now()), nil }),
 		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
+		api.RouteEnergy:  s.energy,
 		api.RouteUsers:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Users, q), nil }),
 		api.RouteTenants: listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Tenants, q), nil }),
 		api.RouteLink:    s.door.postLink,
@@ -148,16 +149,12 @@ func (s server) job(route api.Route, r *http.Request) (answer, error) {
 
 // explain answers with the same in sentences.
 func (s server) explain(route api.Route, r *http.Request) (answer, error) {
-	now := s.now()
-	if zone := r.URL.Query().Get("zone"); zone != "" {
-		location, err := time.LoadLocation(zone)
-		if err != nil {
-			return answer{}, fmt.Errorf("zone: %w", err)
-		}
-		now = now.In(location)
+	zone, err := zoneOf(r.URL.Query().Get("zone"))
+	if err != nil {
+		return answer{}, err
 	}
 	d, position, err := s.detail(route, r)
-	return answer{position: position, body: explain.Explain(explain.Of(d), now)}, err
+	return answer{position: position, body: explain.Explain(explain.Of(d), s.now().In(zone))}, err
 }
 
 // detail gathers what the caller may see of a job.

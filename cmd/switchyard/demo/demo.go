@@ -17,13 +17,16 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/web/api"
 )
 
 // demoOptions are the flags of the demo.
 type demoOptions struct {
 	json    bool
 	keep    bool
+	stay    bool
 	policy  string
 	trainer string
 	timeout time.Duration
@@ -45,6 +48,7 @@ admitted, profiled, planned, started, rescaled, preempted at an epoch's end and 
 	fs := cmd.Flags()
 	fs.BoolVar(&o.json, "json", false, "print the closing report as one JSON object (the same as -o json)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the temporary folder")
+	fs.BoolVar(&o.stay, "stay", false, "keep the services and the page open after the report, until an interrupt")
 	fs.StringVar(&o.policy, "with-policy", plan.DefaultPolicy, "policy of the planner: "+strings.Join(plan.PolicyNames(), ", "))
 	fs.StringVar(&o.trainer, "trainer", "", "the Go trainer (default: switchyard-trainer beside this program, or in PATH)")
 	fs.DurationVar(&o.timeout, "timeout", 3*time.Minute, "time after which the demo gives up")
@@ -70,20 +74,39 @@ func demo(ctx context.Context, a *console.Console, o demoOptions) error {
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
 	data := filepath.Join(dir, "data") // jobs do not see it, so their programs lie beside it
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return fmt.Errorf("make the demo's data folder: %w", err)
 	}
 	services := demoServices{server: server, dir: data, policy: o.policy}
-	err = services.during(ctx, func(ctx context.Context, url string) error {
-		return play(ctx, a, bus.Config{URL: url, Keys: string(identity.KeysOf(data)), Name: "cli"}, dir, o)
+	err = services.during(ctx, o.timeout, func(ctx context.Context, url string) error {
+		showPage(ctx, a, data)
+		timed, cancel := context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+		if err := play(timed, a, bus.Config{URL: url, Keys: string(identity.KeysOf(data)), Name: "cli"}, dir, o); err != nil || !o.stay {
+			return err
+		}
+		showPage(ctx, a, data)
+		fmt.Fprintln(a.Stderr, "the page stays open until an interrupt (Ctrl-C)")
+		<-ctx.Done()
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("demo: %w\nthe end of the services' log:\n%s", err, tail(services.logPath(), 30))
 	}
 	return nil
+}
+
+// showPage prints a link to the page of the demo's services, once it is served.
+func showPage(ctx context.Context, a *console.Console, data string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for range tick.Every(ctx, 50*time.Millisecond) {
+		if link, err := console.LinkAt(ctx, filepath.Join(data, api.SocketName)); err == nil {
+			fmt.Fprintf(a.Stderr, "the page of this run: %s\n", link.URL)
+			return
+		}
+	}
 }
 
 // play submits the jobs, whose programs it puts into a folder, shows them, and reports.

@@ -26,8 +26,9 @@ type demoServices struct{ server, dir, policy string }
 func (s demoServices) contextPath() string { return filepath.Join(s.dir, "context.json") }
 func (s demoServices) logPath() string     { return filepath.Join(s.dir, "services.log") }
 
-// during runs the services, calls play with the URL of their bus, and stops them. The context of play ends with them.
-func (s demoServices) during(ctx context.Context, play func(ctx context.Context, url string) error) error {
+// during runs the services, calls play with the URL of their bus, which must answer within patience, and stops them.
+// The context of play ends with them.
+func (s demoServices) during(ctx context.Context, patience time.Duration, play func(ctx context.Context, url string) error) error {
 	beside, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	services, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -37,7 +38,9 @@ func (s demoServices) during(ctx context.Context, play func(ctx context.Context,
 		defer cancel(errors.New("the services ended early"))
 		return s.run(services)
 	})
-	url, err := s.await(beside)
+	starting, cancelStart := context.WithTimeout(beside, patience)
+	url, err := s.await(starting)
+	cancelStart()
 	if err == nil {
 		err = play(beside, url)
 	}
@@ -57,7 +60,7 @@ func (s demoServices) run(ctx context.Context) error {
 		"--policy", s.policy, "--device-kind", "cpu", "--cpu-slots", "2")
 	cmd.Stderr = log
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "SWITCHYARD_") })
-	cmd.Env = append(cmd.Env, "SWITCHYARD_CONTEXT="+s.contextPath())
+	cmd.Env = append(cmd.Env, "SWITCHYARD_CONTEXT="+s.contextPath(), "SWITCHYARD_WEB_LISTEN=127.0.0.1:0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	// An interrupt from the terminal must reach the demo alone, which stops the services; if it is killed, they end
 	// too. The kernel sends that signal when the thread that started the process ends.

@@ -39,6 +39,7 @@ const (
 	RouteModels  = "models"
 	RouteUsers   = "users"
 	RouteTenants = "tenants"
+	RouteEnergy  = "energy"
 	RouteChanges = "changes"
 	RouteLink    = "link"
 	RouteLogin   = "login"
@@ -84,7 +85,7 @@ func Routes() []Route {
 		{
 			Name: RouteExplain, Method: "GET", Path: Prefix + "/jobs/{id}/explanation", Answer: explain.Text{},
 			Doc:   "What is known about a job in sentences, as `switchyard describe` prints it; the job is named as above.",
-			Query: append(queryParameters()[:1:1], Parameter{Name: "zone", Doc: "The zone of the times, as Europe/Berlin; without it that of the service."}),
+			Query: append(queryParameters()[:1:1], zoneParameter()),
 		},
 		{
 			Name: RouteStands, Method: "GET", Path: Prefix + "/jobs/{id}/standing", Doc: "Where a job stands, named as above: its record, where its output is, and what the newest plan says about it.",
@@ -108,6 +109,10 @@ func Routes() []Route {
 		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
 		{Name: RouteUsers, Method: "GET", Path: Prefix + "/users", Doc: "The people who have a role or a tenant of their own. All others are users of the installation's tenant.", Query: page, Answer: view.Records[access.Person]{}},
 		{Name: RouteTenants, Method: "GET", Path: Prefix + "/tenants", Doc: "The tenants whose jobs are bounded.", Query: page, Answer: view.Records[access.Tenant]{}},
+		{
+			Name: RouteEnergy, Method: "GET", Path: Prefix + "/energy", Answer: view.Energy{}, Doc: "The energy of the last days by day, node, user and job, from the ledger.",
+			Query: []Parameter{{Name: "days", Doc: "The number of days, today included, at most 92; without it 30.", Whole: true}, zoneParameter()},
+		},
 		{
 			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},
 			Doc: "What changes from now on, or since a position, as events named changed. An event named reload says that the changes since the position are forgotten. " +
@@ -133,6 +138,10 @@ func Routes() []Route {
 		}
 	}
 	return routes
+}
+
+func zoneParameter() Parameter {
+	return Parameter{Name: "zone", Doc: "The zone of times and days, as Europe/Berlin; without it that of the service."}
 }
 
 func jobParameter() Parameter { return Parameter{Name: "job", Doc: "The whole id of the job."} }

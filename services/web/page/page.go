@@ -10,7 +10,7 @@ import (
 )
 
 //go:embed dist
-var files embed.FS //nolint:gochecknoglobals // go:embed needs a variable
+var files embed.FS
 
 // Start is the file that a browser opens first.
 const Start = "index.html"

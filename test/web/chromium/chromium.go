@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNone says that the machine has no Chromium.
-var ErrNone = errors.New("no chromium here (Debian: apt-get install chromium)") //nolint:gochecknoglobals // a sentinel
+var ErrNone = errors.New("no chromium here (Debian: apt-get install chromium)")
 
 // Find returns the path of a Chromium.
 func Find() (string, error) {

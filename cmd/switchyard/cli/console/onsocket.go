@@ -270,6 +270,13 @@ func (a *Console) PageLink(ctx context.Context) (link api.Link, err error) {
 	if !found {
 		return link, exit.Errorf(exit.Unreachable, "start `switchyard up`, or name the socket of the machine's installation in SWITCHYARD_SOCKET", "no service web answers")
 	}
+	return y.link(ctx)
+}
+
+// LinkAt is PageLink for the service web that listens on a Unix socket.
+func LinkAt(ctx context.Context, socket string) (api.Link, error) { return newOnSocket(socket).link(ctx) }
+
+func (y onSocket) link(ctx context.Context) (link api.Link, err error) {
 	defer y.client.CloseIdleConnections()
 	_, err = y.send(ctx, http.MethodPost, api.Prefix+"/links", http.NoBody, nil, exit.Failed, &link)
 	return link, err

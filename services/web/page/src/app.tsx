@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { logOut } from "./api";
 import { Banner } from "./banner";
+import { EnergyPage } from "./energy";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
 import { PlanPage } from "./plan";
@@ -11,6 +12,7 @@ const pages: [path: string, title: string][] = [
   ["yard", "Yard"],
   ["jobs", "Jobs"],
   ["plan", "Plan"],
+  ["energy", "Energy"],
 ];
 
 interface Place { page: string; id: string; query: URLSearchParams }
@@ -64,6 +66,7 @@ export function App() {
 function Page({ at }: { at: Place }) {
   if (at.page === "jobs") return at.id ? <JobPage key={at.id} id={at.id} /> : <Jobs query={at.query} />;
   if (at.page === "plan") return <PlanPage />;
+  if (at.page === "energy") return <EnergyPage />;
   return <Yard />;
 }
 

@@ -74,7 +74,7 @@ function Gantt({ rows, bars, waiting, jobs, from, to }: { rows: string[]; bars: 
   const height = (rows.length + waiting.length) * row + 24;
   const name = (id: string) => jobs.get(id)?.name || id;
   return (
-    <svg ref={ref} height={height} role="img" aria-label="devices and waiting jobs over the predicted time">
+    <svg ref={ref} height={height} role="group" aria-label="devices and waiting jobs over the predicted time">
       {rows.map((r, i) => <g key={r}><text x={left - 8} y={i * row + 16} text-anchor="end">{r}</text><line class="grid" x1={left} x2={width - 8} y1={(i + 1) * row} y2={(i + 1) * row} /></g>)}
       {bars.map((b) => {
         const i = rows.indexOf(b.row);

@@ -51,6 +51,8 @@ export interface Detail {
   model?: Model; course?: { epochs?: EpochEnergy[] }; account?: { energy_uj: number; mean_uw: number }; submission?: Record<string, unknown>; experiment?: string;
 }
 export interface Standing { job: JobRecord; home?: string }
+export interface Spent { key: string; name?: string; active_uj: number; idle_uj?: number; unattributed_uj?: number }
+export interface Energy { from: string; to: string; methods: string[] | null; total: Spent; days: Spent[]; nodes: Spent[]; users: Spent[]; jobs: Spent[] }
 export interface LogChunk { data: string | null; next: number; size: number; ended?: boolean; cut?: boolean }
 export interface Changes { jobs?: Job[]; gone?: string[]; nodes?: string[]; models?: string[]; plan?: number }
 

@@ -1,0 +1,47 @@
+package view_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// Days, nodes and users add up to the total, and a day is one of the asker's zone.
+func TestEnergyAddsUp(t *testing.T) {
+	zone := time.FixedZone("east", 2*3600)
+	from := time.Date(2026, 3, 1, 0, 0, 0, 0, zone)
+	at := func(node train.NodeID, hour time.Time) string { return contract.HourKey(node, hour) }
+	book := func(node train.NodeID) contract.Book {
+		return contract.Book{
+			Node: node, Methods: []string{"rapl"}, Owners: map[train.JobID]contract.Owner{"j": {Name: "resnet", User: "ann"}},
+			Running: map[train.JobID]train.Account{"j": {Job: "j", Energy: 10 + 1, Idle: 1}},
+			Totals:  map[string]contract.Totals{"cpu": {Idle: 5, Unattributed: 3}},
+		}
+	}
+	e := view.SpentIn(map[string]contract.Book{
+		at("a", from):                     book("a"),
+		at("a", from.Add(23*time.Hour)):   book("a"),
+		at("b", from.Add(24*time.Hour)):   book("b"),
+		at("a", from.Add(-time.Hour)):     book("a"), // before
+		at("a", from.Add(5*24*time.Hour)): book("a"), // after
+		"no key of an hour":               book("a"),
+	}, from, from.Add(5*24*time.Hour))
+	spent := func(key string, hours unit.Energy) view.Spent {
+		return view.Spent{Key: key, Active: 10 * hours, Idle: 6 * hours, Unattributed: 3 * hours}
+	}
+	job := view.Spent{Key: "j", Name: "resnet", Active: 30, Idle: 3}
+	user := view.Spent{Key: "ann", Active: 30, Idle: 3}
+	want := view.Energy{
+		From: from, To: from.Add(5 * 24 * time.Hour), Methods: []string{"rapl"}, Total: spent("", 3),
+		Days: []view.Spent{spent("2026-03-01", 2), spent("2026-03-02", 1)}, Nodes: []view.Spent{spent("a", 2), spent("b", 1)}, Users: []view.Spent{user}, Jobs: []view.Spent{job},
+	}
+	if diff := cmp.Diff(want, e); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,160 @@
+// Package web looks at the page of a real Switchyard with a real browser.
+package web
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// What a person sees is there, and what he presses happens.
+func TestThePageShowsAndActs(t *testing.T) {
+	y := newYard(t)
+	link := y.command("open")
+	y.open(link)
+	y.shows("Yard", "gpu:0", "gpu:1", "free", "Nothing waits.", "live", "owner")
+	y.submit("first", "--name", "alpha", "--", "sh", "-c", "echo said by alpha; sleep 600")
+	y.submit("second", "--name", "beta", "--", "sleep", "600")
+	y.submit("third", "--name", "gamma", "--", "true")
+	y.submit("broken", "--name", "delta", "--", "sh", "-c", "exit 3")
+	y.shows("2 of 2 devices busy", "alpha", "beta", "gamma")
+	y.at("#/jobs")
+	y.shows("alpha", "beta", "gamma", "delta", "running", "queued")
+
+	y.at("#/jobs/first")
+	y.shows("said by alpha", "asked for", "Timeline")
+	y.press("Priority 50")
+	y.do(chromedp.SetValue(`input[aria-label="Priority"]`, ""), chromedp.SendKeys(`input[aria-label="Priority"]`, "70"))
+	y.press("Set")
+	y.until("the priority is 70", func() bool { return *y.job("first").Spec.Priority == 70 })
+	y.press("Cancel…")
+	y.press("Yes, cancel it")
+	y.until("it is cancelled", func() bool { return y.job("first").State == train.StateCancelled })
+	y.shows("cancelled")
+	y.press("Run again")
+	y.shows("submitted again as alpha-")
+
+	y.at("#/jobs/third")
+	y.until("the third has ended", func() bool { return y.job("third").State == train.StateSucceeded })
+	y.shows("succeeded")
+	y.at("#/jobs/second")
+	y.press("Pause")
+	y.until("a pause is wanted", func() bool { return y.job("second").Wants() == train.WantPaused })
+	y.at("#/yard")
+	y.shows("delta failed: the program ended with status 3")
+
+	y.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link))
+	y.shows("Yard") // by the session
+	y.press("log out")
+	y.shows("Nobody is logged in here", "switchyard open")
+	y.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link))
+	y.shows("the link was used before, or is too old")
+}
+
+// Names, output and reasons are text, whatever they are made to look like.
+func TestWhatJobsSayIsText(t *testing.T) {
+	y := newYard(t)
+	name, evil := `<img src=x onerror=window.hacked=1>`, `<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>`
+	y.submit("evil", "--name", name, "--project", "p", "--label", "a=b", "--", "sh", "-c", "printf '%s\\n' '"+evil+"'; printf '\\033[31mred\\033[0m\\n'; sleep 600")
+	y.submit("fails", "--name", "javascript:window.hacked=3", "--", "sh", "-c", "echo '"+evil+"' >&2; exit 3")
+	y.open(y.command("open"))
+	for _, place := range []string{"#/jobs", "#/plan", "#/yard"} {
+		y.at(place)
+		y.shows(name)
+	}
+	y.at("#/jobs/evil")
+	y.shows("<script>window.hacked=2</script>", "red")
+	y.at("#/jobs/fails")
+	y.shows("<script>window.hacked=2</script>")
+	y.at("#/jobs/" + "%3Cimg%20src%3Dx%20onerror%3Dwindow.hacked%3D4%3E")
+	y.shows("no job")
+	found, err := chromedp.Run(y.browser, chromedp.Evaluate[string](`JSON.stringify([window.hacked ?? 0, document.querySelectorAll("main img, main script").length])`))
+	if err != nil || found != "[0,0]" {
+		t.Errorf("code of a job ran or stands in the page: %s, %v", found, err)
+	}
+}
+
+func TestThePageOutlivesItsService(t *testing.T) {
+	y := newYard(t)
+	y.submit("before", "--name", "before", "--", "sleep", "600")
+	y.open(y.command("open"))
+	y.shows("before", "live")
+	y.kill()
+	y.shows("no connection", "Switchyard does not answer")
+	y.start()
+	y.submit("after", "--name", "after", "--", "sleep", "600")
+	y.until("the page is right again", func() bool {
+		text := y.text()
+		return strings.Contains(text, "after") && strings.Contains(text, "before") && strings.Contains(text, "live") && !strings.Contains(text, "does not answer")
+	})
+}
+
+// A user of the machine has a link of his own, and is himself at the page: he does not read what another's job writes.
+func TestAnothersOutputIsNotShown(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root, who alone can ask as other users")
+	}
+	y := newYard(t)
+	y.submit("secret", "--name", "secret", "--", "sh", "-c", "echo hush; sleep 600")
+	y.until("it runs", func() bool { return y.job("secret").State == train.StateRunning })
+	program := filepath.Join(y.dir, "switchyard")
+	text, err := os.ReadFile(filepath.Join(programs, "switchyard"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, text, 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	const uid = 64005
+	ask := exec.CommandContext(y.ctx, program, "open")
+	ask.Env, ask.Dir = []string{"SWITCHYARD_SOCKET=" + y.shared, "HOME=/nonexistent"}, "/"
+	ask.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	link, err := ask.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, link)
+	}
+	y.open(strings.TrimSpace(string(link)))
+	y.shows(fmt.Sprintf("uid%d", uid), "secret", "running")
+	y.at("#/jobs/secret")
+	y.shows("may not read it")
+	y.press("Cancel…")
+	y.press("Yes, cancel it")
+	y.shows("may not cancel it")
+	if text := y.text(); strings.Contains(text, "hush") {
+		t.Errorf("shows the output of another's job:\n%s", text)
+	}
+	if state := y.job("secret").State; state != train.StateRunning {
+		t.Errorf("the job is %s", state)
+	}
+}
+
+// The accessibility checks of axe-core, an npm package of the page's sources, find nothing serious.
+func TestThePageIsAccessible(t *testing.T) {
+	axe, err := os.ReadFile("../../services/web/page/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Skip("no axe-core here: `make page` fetches it")
+	}
+	y := newYard(t)
+	y.submit("one", "--name", "one", "--", "sh", "-c", "echo hello; sleep 600")
+	y.submit("bad", "--name", "bad", "--", "sh", "-c", "exit 3")
+	y.open(y.command("open"))
+	y.shows("one", "bad failed")
+	for place, shown := range map[string]string{"#/yard": "gpu:0", "#/jobs": "Submitted", "#/jobs/one": "hello", "#/plan": "Who waits", "#/energy": "by user"} {
+		y.at(place)
+		y.shows(shown)
+		found, err := chromedp.Run(y.browser, chromedp.Evaluate[string](string(axe)+`;
+			axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")).join("\n"))`,
+			chromedp.EvalAwaitPromise))
+		if err != nil || found != "" {
+			t.Errorf("%s: %s %v", place, found, err)
+		}
+	}
+}

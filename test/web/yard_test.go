@@ -1,0 +1,246 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/web/chromium"
+)
+
+// programs is the folder of the built programs.
+var programs string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if _, err := chromium.Find(); err != nil {
+			return m.Run() // all tests skip themselves
+		}
+		dir, err := os.MkdirTemp("", "switchyard-page-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		programs = dir
+		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%q: %v\n%s", build.Args, err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// yard is a `switchyard up`, and a browser that looks at its page.
+type yard struct {
+	t       *testing.T
+	ctx     context.Context //nolint:containedctx // the deadline of one test
+	dir     string
+	listen  string
+	shared  string
+	up      *exec.Cmd
+	browser context.Context //nolint:containedctx // that of the browser's tab
+}
+
+// newYard starts both, or skips the test if there is no browser.
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	if _, err := chromium.Find(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	t.Cleanup(cancel)
+	dir, err := os.MkdirTemp("", "switchyard-page-test-") // other users of the machine pass through it to the socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+		t.Fatal(err)
+	}
+	y := &yard{t: t, ctx: ctx, dir: dir, listen: "127.0.0.1:0", shared: filepath.Join(dir, "web.sock")}
+	y.start()
+	t.Cleanup(func() {
+		y.kill()
+		y.killJobs()
+	})
+	tab, stop, err := chromium.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	y.browser = tab
+	return y
+}
+
+// start runs `switchyard up` and waits until its page is served.
+func (y *yard) start() {
+	y.t.Helper()
+	log, err := os.OpenFile(filepath.Join(y.dir, "up.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	y.up = exec.CommandContext(y.ctx, filepath.Join(programs, "switchyard-server"), "up", "--config", os.DevNull, "--data-dir", filepath.Join(y.dir, "data"), "--port", "0", "--http", "127.0.0.1:0", "--allow-root", y.dir)
+	y.up.Env = append(y.environ(), "SWITCHYARD_SIM_GPUS=2", "SWITCHYARD_WEB_LISTEN="+y.listen, "SWITCHYARD_WEB_SHARED_SOCKET="+y.shared)
+	y.up.Stderr = log
+	if err := y.up.Start(); err != nil {
+		y.t.Fatal(err)
+	}
+	for range tick.Every(y.ctx, 50*time.Millisecond) {
+		if link := y.try("open"); strings.HasPrefix(link, "http://") {
+			y.listen = strings.TrimPrefix(strings.Split(link, "/#")[0], "http://") // also after the next start
+			return
+		}
+	}
+	text, _ := os.ReadFile(filepath.Join(y.dir, "up.log"))
+	y.t.Fatalf("no page in time:\n%s", text)
+}
+
+func (y *yard) environ() []string {
+	env := []string{"SWITCHYARD_CONTEXT=" + filepath.Join(y.dir, "context.json"), "HOME=" + y.dir}
+	for _, pair := range os.Environ() {
+		if !strings.HasPrefix(pair, "SWITCHYARD_") && !strings.HasPrefix(pair, "HOME=") {
+			env = append(env, pair)
+		}
+	}
+	return env
+}
+
+// kill ends `switchyard up` as a crash does. Jobs go on.
+func (y *yard) kill() {
+	_ = y.up.Process.Signal(syscall.SIGKILL)
+	_ = y.up.Wait()
+}
+
+// killJobs ends what runs below the folder of the test.
+func (y *yard) killJobs() {
+	for range tick.Every(context.WithoutCancel(y.ctx), 20*time.Millisecond) {
+		folders, _ := filepath.Glob("/proc/[0-9]*/environ")
+		left := 0
+		for _, file := range folders {
+			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), y.dir) {
+				var pid int
+				if _, err := fmt.Sscanf(file, "/proc/%d/environ", &pid); err == nil && pid != os.Getpid() {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+					left++
+				}
+			}
+		}
+		if left == 0 {
+			return
+		}
+	}
+}
+
+func (y *yard) try(args ...string) string {
+	cmd := exec.CommandContext(y.ctx, filepath.Join(programs, "switchyard"), args...)
+	cmd.Env, cmd.Dir = y.environ(), y.dir
+	out, _ := cmd.Output()
+	return strings.TrimSpace(string(out))
+}
+
+// command runs `switchyard`.
+func (y *yard) command(args ...string) string {
+	y.t.Helper()
+	cmd := exec.CommandContext(y.ctx, filepath.Join(programs, "switchyard"), args...)
+	cmd.Env, cmd.Dir = y.environ(), y.dir
+	var told strings.Builder
+	cmd.Stderr = &told
+	out, err := cmd.Output()
+	if err != nil {
+		y.t.Fatalf("switchyard %q: %v\n%s%s", args, err, out, told.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// submit submits a job under an id.
+func (y *yard) submit(id string, args ...string) {
+	y.t.Helper()
+	y.command(append([]string{"submit", "--id", id}, args...)...)
+}
+
+// job reads the record of a job.
+func (y *yard) job(id string) train.Job {
+	y.t.Helper()
+	var d struct {
+		Job train.Job `json:"job"`
+	}
+	if err := json.Unmarshal([]byte(y.command("describe", id, "-o", "json")), &d); err != nil {
+		y.t.Fatal(err)
+	}
+	return d.Job
+}
+
+func (y *yard) until(what string, true func() bool) {
+	y.t.Helper()
+	for range tick.Every(y.ctx, 100*time.Millisecond) {
+		if true() {
+			return
+		}
+	}
+	y.t.Fatalf("not in time: %s; the page says:\n%s", what, y.text())
+}
+
+// do runs actions in the browser.
+func (y *yard) do(actions ...chromedp.Action[chromedp.Void]) {
+	y.t.Helper()
+	ctx, cancel := context.WithTimeout(y.browser, time.Minute)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		y.t.Fatalf("%v; the page says:\n%s", err, y.text())
+	}
+}
+
+// open starts the browser, which lives as long as this call's context, and opens the page by a link.
+func (y *yard) open(link string) {
+	y.t.Helper()
+	if err := chromedp.Do(y.browser, chromedp.Navigate(link), chromedp.WaitVisible("h1")); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// at goes to a page.
+func (y *yard) at(hash string) {
+	y.t.Helper()
+	y.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = %q", hash)))
+}
+
+// text returns what a person reads.
+func (y *yard) text() string {
+	text, err := chromedp.Run(y.browser, chromedp.Evaluate[string]("document.body.innerText"))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// shows waits until a person can read all the words.
+func (y *yard) shows(words ...string) {
+	y.t.Helper()
+	for _, w := range words {
+		y.until(fmt.Sprintf("the page shows %q", w), func() bool { return strings.Contains(y.text(), w) })
+	}
+}
+
+// press presses the button with a text.
+func (y *yard) press(text string) {
+	y.t.Helper()
+	y.until("there is a button "+text, func() bool {
+		pressed, err := chromedp.Run(y.browser, chromedp.Evaluate[bool](fmt.Sprintf(
+			`(() => { const b = [...document.querySelectorAll("button")].find((b) => b.innerText.startsWith(%q)); b?.click(); return !!b; })()`, text)))
+		return err == nil && pressed
+	})
+}
