@@ -44,7 +44,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: page page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,9 @@ PAGE := services/web/page
 
 page: ## build the page that people open in a browser (node)
 	cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs
+
+page-picture: tools-go ## draw docs/page.png from a running installation (chromium; LINK=what `switchyard open` prints)
+	$(GO) run ./test/web/picture -link '$(LINK)' -height 640 -at '#/yard=docs/page.png'
 
 page-fresh:
 	@if command -v npm >/dev/null; then \

@@ -124,7 +124,7 @@ func Buckets() []BucketInfo {
 			Name: string(Hours), Keep: 400 * day, Doc: "The energy booked of each node in each hour, for energy reports.", Made: Restored, Loss: "the energy of the hours since the snapshot, in reports",
 			Records: []Record{
 				record(Hours, "Hours", "<node>.<month>.<day>.<hour>", energy,
-					"The book of an hour, in UTC, for example n1.2026-01.31.23."),
+					"The book of an hour, in UTC, for example n1.2026-01.31.23.", web),
 			},
 		},
 		{

@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -46,7 +47,9 @@ func (s server) energy(route api.Route, r *http.Request) (answer, error) {
 	for _, e := range entries {
 		books[e.Key] = e.Value
 	}
-	return answer{body: view.SpentIn(books, from, now)}, nil
+	var spent view.Energy
+	s.known.read(func(x *index.Index) { spent = view.SpentIn(x, books, from, now) })
+	return answer{body: spent}, nil
 }
 
 // zoneOf returns the zone that a person's times are in.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/index"
 )
 
 // Energy is what the nodes have spent, in three ways that each add up to the same.
@@ -45,7 +46,8 @@ func (s Spent) All() unit.Energy { return s.Active + s.Idle + s.Unattributed }
 const jobsShown = 200
 
 // SpentIn adds up the books of hours, by their keys, that begin between two times. Days are those of the zone of from.
-func SpentIn(books map[string]contract.Book, from, to time.Time) Energy {
+// The book of a running job may not name its owner yet: the index does.
+func SpentIn(x *index.Index, books map[string]contract.Book, from, to time.Time) Energy {
 	days, nodes, users, jobs, methods := sums{}, sums{}, sums{}, sums{}, map[string]bool{}
 	e := Energy{From: from, To: to}
 	for key, book := range books {
@@ -60,6 +62,9 @@ func SpentIn(books map[string]contract.Book, from, to time.Time) Energy {
 		}
 		for id, a := range book.Running {
 			owner := book.Owners[id]
+			if j := x.Jobs.Get(string(id)); j != nil {
+				owner = contract.Owner{Name: j.Spec.Name, User: j.Spec.User}
+			}
 			user, job := users.of(owner.User), jobs.of(string(id))
 			job.Name = cmp.Or(owner.Name, job.Name)
 			for _, s := range []*Spent{day, node, user, job, &e.Total} {

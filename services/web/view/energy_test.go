@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -24,7 +25,11 @@ func TestEnergyAddsUp(t *testing.T) {
 			Totals:  map[string]contract.Totals{"cpu": {Idle: 5, Unattributed: 3}},
 		}
 	}
-	e := view.SpentIn(map[string]contract.Book{
+	x := index.New()
+	if _, err := x.Jobs.Put("new", 1, []byte(`{"id": "new", "spec": {"name": "bert", "user": "bob"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	e := view.SpentIn(x, map[string]contract.Book{
 		at("a", from):                     book("a"),
 		at("a", from.Add(23*time.Hour)):   book("a"),
 		at("b", from.Add(24*time.Hour)):   book("b"),
@@ -34,6 +39,13 @@ func TestEnergyAddsUp(t *testing.T) {
 	}, from, from.Add(5*24*time.Hour))
 	spent := func(key string, hours unit.Energy) view.Spent {
 		return view.Spent{Key: key, Active: 10 * hours, Idle: 6 * hours, Unattributed: 3 * hours}
+	}
+	fresh := book("b")
+	fresh.Owners = nil
+	fresh.Running = map[train.JobID]train.Account{"new": fresh.Running["j"]}
+	late := view.SpentIn(x, map[string]contract.Book{at("b", from): fresh}, from, from.Add(time.Hour))
+	if len(late.Users) != 1 || late.Users[0].Key != "bob" || late.Jobs[0].Name != "bert" {
+		t.Errorf("a job whose book has no owner yet: %+v %+v", late.Users, late.Jobs)
 	}
 	job := view.Spent{Key: "j", Name: "resnet", Active: 30, Idle: 3}
 	user := view.Spent{Key: "ann", Active: 30, Idle: 3}
