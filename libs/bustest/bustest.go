@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -60,6 +61,35 @@ func StartForeign(t testing.TB, maxPayload int32) string {
 		t.Fatal("the server does not start")
 	}
 	return s.ClientURL()
+}
+
+// Server is a nats-server as an operator runs it.
+type Server = server.Server
+
+// StartFile runs a server with a configuration, which it puts into a file.
+func StartFile(t testing.TB, file, config string) *Server {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.NoSigs = true
+	s, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the server does not start")
+	}
+	return s
 }
 
 // Connect opens a connection under a name for the length of the test, with the streams and buckets of the contract in

@@ -36,15 +36,7 @@ func (k Keys) Deploy(d Deployment) error {
 			return err
 		}
 	}
-	if _, err := k.Seal(); errors.Is(err, os.ErrNotExist) {
-		seal, err := NewSeal(0) // nothing was admitted before
-		if err == nil {
-			err = seal.Keep(k)
-		}
-		if err != nil {
-			return err
-		}
-	} else if err != nil {
+	if err := k.makeSeal(); err != nil {
 		return err
 	}
 	accounts, err := k.Accounts()
@@ -71,6 +63,18 @@ func (k Keys) Deploy(d Deployment) error {
 		return k.kustomize()
 	}
 	return nil
+}
+
+// makeSeal makes the key of signatures if there is none: nothing was admitted before.
+func (k Keys) makeSeal() error {
+	if _, err := k.Seal(); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	seal, err := NewSeal(0)
+	if err != nil {
+		return err
+	}
+	return seal.Keep(k)
 }
 
 // certify makes a certificate for each role, and one for the servers of the bus.

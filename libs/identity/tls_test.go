@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -73,7 +72,7 @@ func TestServersAndClientsShowCertificates(t *testing.T) {
 type listener struct{ refused *atomic.Bool }
 
 func (l listener) Errorf(format string, args ...any) {
-	if strings.Contains(fmt.Sprintf(format, args...), server.ErrAuthentication.Error()) {
+	if strings.Contains(fmt.Sprintf(format, args...), "authentication error") {
 		l.refused.Store(true)
 	}
 }
@@ -84,7 +83,7 @@ func (listener) Debugf(string, ...any)  {}
 func (listener) Tracef(string, ...any)  {}
 
 // startServer starts a nats-server of a cluster, with the certificate of a process.
-func startServer(t *testing.T, keys identity.Keys, name, certificate string, port int, routes []int) *server.Server {
+func startServer(t *testing.T, keys identity.Keys, name, certificate string, port int, routes []int) *bustest.Server {
 	t.Helper()
 	dir := filepath.Join(string(keys), certificate)
 	file := filepath.Join(t.TempDir(), "nats.conf")
@@ -102,25 +101,7 @@ cluster {
   routes: ["nats://localhost:%[8]d", "nats://localhost:%[9]d"]
 }
 `, name, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt"), relative(t, file, filepath.Join(string(keys), identity.AccountsName)), t.TempDir(), port, routes[0], routes[1])
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	options, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.NoSigs = true
-	s, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	await(t, "the server "+name, func() bool { return s.Addr() != nil })
-	return s
+	return bustest.StartFile(t, file, config)
 }
 
 // relative returns a path as a file's include names it.

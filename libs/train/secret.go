@@ -43,7 +43,7 @@ func ParseSecret(text string) (SecretSource, error) {
 	switch s.Kind {
 	case SecretFile:
 		if !filepath.IsAbs(name) || filepath.Clean(name) != name || name == "/" {
-			return s, fmt.Errorf("%w: the path must be absolute, without . and ..", wrong)
+			return s, fmt.Errorf("%w: the path must be absolute, without . or .. in it", wrong)
 		}
 		return s, nil
 	case SecretCredential:

@@ -85,6 +85,10 @@ func begin(t *testing.T) *site {
 		if out, err := cluster.Kubectl(context.Background(), "delete", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
 			t.Errorf("remove the overlay: %v\n%s", err, out)
 		}
+		// The agent would say that the next bus has lost what this one had.
+		if err := os.RemoveAll(filepath.Join(cluster.Dir(), "private/var/lib/switchyard")); err != nil {
+			t.Error(err)
+		}
 	})
 	s.kubectl("apply", "-f", filepath.Join(manifests, "base", "namespaces.yaml"))
 	return s
