@@ -274,7 +274,9 @@ func (a *Console) PageLink(ctx context.Context) (link api.Link, err error) {
 }
 
 // LinkAt is PageLink for the service web that listens on a Unix socket.
-func LinkAt(ctx context.Context, socket string) (api.Link, error) { return newOnSocket(socket).link(ctx) }
+func LinkAt(ctx context.Context, socket string) (api.Link, error) {
+	return newOnSocket(socket).link(ctx)
+}
 
 func (y onSocket) link(ctx context.Context) (link api.Link, err error) {
 	defer y.client.CloseIdleConnections()
