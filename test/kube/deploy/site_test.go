@@ -3,6 +3,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,8 +86,12 @@ func begin(t *testing.T) *site {
 		if out, err := cluster.Kubectl(context.Background(), "delete", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
 			t.Errorf("remove the overlay: %v\n%s", err, out)
 		}
-		// The agent would say that the next bus has lost what this one had.
-		if err := os.RemoveAll(filepath.Join(cluster.Dir(), "private/var/lib/switchyard")); err != nil {
+		// The agent would say that the next bus has lost what this one had. The folder itself is mounted.
+		left, err := filepath.Glob(filepath.Join(cluster.Dir(), "private/var/lib/switchyard/*"))
+		for _, path := range left {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	})
