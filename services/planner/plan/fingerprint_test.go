@@ -13,8 +13,8 @@ import (
 // unread are the fields of a state whose change is no news: no phase reads them, or only through an answer that the
 // fingerprint has (TestAnswersAreNews).
 var unread = map[string]string{
-	"Spec.Shell": "of the attempt",
-	"Now":        "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
+	"Spec.Shell": "of the attempt", "Spec.UID": "of the attempt", "Spec.SecretEnv": "read where the job starts",
+	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "Withheld": "likewise", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
