@@ -264,13 +264,19 @@ func (gone) Is(target error) bool { return target == errGone || target == bus.Er
 // Unwrap implements errors.Unwrap.
 func (g gone) Unwrap() error { return g.error }
 
+// startLimit is how long who asks for a link waits for a scheduler that was started just before.
+const startLimit = 10 * time.Second
+
 // PageLink asks the service web for a link that logs this user in to the page.
 func (a *Console) PageLink(ctx context.Context) (link api.Link, err error) {
-	y, found := a.findWeb(ctx)
-	if !found {
-		return link, exit.Errorf(exit.Unreachable, "start `switchyard up`, or name the socket of the machine's installation in SWITCHYARD_SOCKET", "no service web answers")
+	within, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for range tick.Every(within, 100*time.Millisecond) {
+		if y, found := a.findWeb(within); found {
+			return y.link(ctx)
+		}
 	}
-	return y.link(ctx)
+	return link, exit.Errorf(exit.Unreachable, "start `switchyard up`, or name the socket of the machine's installation in SWITCHYARD_SOCKET", "no service web answers")
 }
 
 // LinkAt is PageLink for the service web that listens on a Unix socket.
