@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -33,6 +34,7 @@ machine have noticed. It says what is wrong and what it does about it, and does 
 a missing stream or bucket   is made again; what it held comes back as docs/records.md says
 the register                 is folded again from JOBS by admission
 a stream that ends too early goes on after the newest sequence that was seen, so that no fact is taken for an old one
+a bucket that was made again gets back what the newest snapshot before has of it
 any other loss               is noted: services that waited because of it work again
 
 With --from FILE the keys that buckets lack are put back from a backup or a snapshot (in bus-snapshots of the data folder). Exit code 1: something is wrong.`,
@@ -129,6 +131,10 @@ func (r *repair) losses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	snapshots, err := snapshotsIn(filepath.Join(r.dir, snapshotsFolder))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	at := time.Now()
 	for _, name := range bus.Watched() {
 		l, lost := losses[name]
@@ -139,6 +145,16 @@ func (r *repair) losses(ctx context.Context) error {
 		if ends, err := r.bus.LastSequence(ctx, name); err == nil && l.Gone && ends < newest[name] {
 			doing = fmt.Sprintf("the stream goes on after %d", newest[name])
 			do = func(ctx context.Context) error { return r.raise(ctx, name, newest[name]) }
+		}
+		// `switchyard up` does the same once it has noticed the loss: who comes first marks it as repaired.
+		if bucket, is := strings.CutPrefix(name, "KV_"); is && !l.Gone {
+			if older := before(snapshots, l.At); len(older) > 0 {
+				doing = "what it lacks is put back from the snapshot " + older[0].path
+				do = func(ctx context.Context) error {
+					_, err := backup.PutBack(ctx, r.bus, older[0].path, bucket)
+					return err
+				}
+			}
 		}
 		err := r.say(ctx, l.String(), doing, func(ctx context.Context) error {
 			return errors.Join(do(ctx), r.bus.Repaired(ctx, name, at))

@@ -62,7 +62,7 @@ func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bu
 
 // round puts back what was lost, and takes a snapshot if it is time.
 func (k *snapshooter) round(ctx context.Context, now time.Time) error {
-	snapshots, err := k.snapshots()
+	snapshots, err := snapshotsIn(k.dir)
 	if err != nil {
 		return err
 	}
@@ -89,12 +89,9 @@ func (k *snapshooter) round(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// putBack restores a bucket that was made again from the newest snapshot before its loss.
+// putBack restores a bucket that was made again.
 func (k *snapshooter) putBack(ctx context.Context, bucket string, l bus.Loss, snapshots []snapshot, now time.Time) error {
-	for _, s := range slices.Backward(snapshots) {
-		if s.at.After(l.At) {
-			continue
-		}
+	for _, s := range before(snapshots, l.At) {
 		put, err := backup.PutBack(ctx, k.bus, s.path, bucket)
 		if err != nil {
 			k.log.Error("a snapshot cannot be used", "file", s.path, "error", err)
@@ -107,21 +104,32 @@ func (k *snapshooter) putBack(ctx context.Context, bucket string, l bus.Loss, sn
 	return nil // `repair` can only make its loss known
 }
 
+// before returns the snapshots that are older than a loss, the newest first.
+func before(snapshots []snapshot, loss time.Time) []snapshot {
+	var older []snapshot
+	for _, s := range slices.Backward(snapshots) {
+		if !s.at.After(loss) {
+			older = append(older, s)
+		}
+	}
+	return older
+}
+
 type snapshot struct {
 	path string
 	at   time.Time
 }
 
-// snapshots lists the snapshots, the oldest first.
-func (k *snapshooter) snapshots() ([]snapshot, error) {
-	entries, err := os.ReadDir(k.dir)
+// snapshotsIn lists the snapshots in a folder, the oldest first.
+func snapshotsIn(dir string) ([]snapshot, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
 	var list []snapshot
 	for _, e := range entries {
 		if at, err := time.Parse(snapshotForm, e.Name()); err == nil {
-			list = append(list, snapshot{filepath.Join(k.dir, e.Name()), at})
+			list = append(list, snapshot{filepath.Join(dir, e.Name()), at})
 		}
 	}
 	slices.SortFunc(list, func(x, y snapshot) int { return x.at.Compare(y.at) })
