@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -76,8 +77,10 @@ type Bus struct {
 
 	mu       sync.Mutex
 	watchers map[chan struct{}]struct{}
-	// committers are those of the streams that were written to.
+	// committers are those of the streams that were written to. They work in writing, until closed.
 	committers map[string]*committer
+	writing    conc.WaitGroup
+	closed     bool
 	// guard watches over the streams, if the connection is a service's; stopGuard ends one of this connection's own.
 	guard     *Guard
 	stopGuard func()
@@ -167,11 +170,26 @@ func (b *Bus) waitConnected(ctx context.Context) error {
 func (b *Bus) Close() {
 	b.mu.Lock()
 	stop := b.stopGuard
+	b.closed = true
 	b.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
 	b.nc.Close()
+	b.writing.Wait()
+}
+
+// beside runs f beside the caller. On a closed connection, where each write fails at once, it returns after f.
+func (b *Bus) beside(f func()) {
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.writing.Go(f)
+	}
+	b.mu.Unlock()
+	if closed {
+		f()
+	}
 }
 
 // stuckAfter is how long writes may go unanswered before the bus counts as stuck.
@@ -205,11 +223,8 @@ func (b *Bus) watched() *Guard {
 	return b.guard
 }
 
-// wrote records the end of a write that began at a time. Even a refusal counts as an answer.
-func (b *Bus) wrote(began time.Time, err error) {
-	if err == nil {
-		b.meter.wrote(began)
-	}
+// answered records the end of an exchange that began at a time. Even a refusal counts as an answer.
+func (b *Bus) answered(began time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -308,7 +323,7 @@ func (b *Bus) ensure(ctx context.Context, name string, age installationAge, mark
 	if err == nil {
 		want = made.CachedInfo().Config
 	} else if age == used {
-		want.FirstSeq = uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+		want.FirstSeq = uint64(time.Now().UnixMicro())
 	}
 	set(&want)
 	want.AllowDirect, want.AllowAtomicPublish, want.Replicas = true, true, b.replicas

@@ -457,7 +457,7 @@ func (b *Bus) Pending(ctx context.Context, stream, consumer string) (uint64, err
 		return 0, fmt.Errorf("look at consumer %s: %w", consumer, b.cause(err))
 	}
 	info := c.CachedInfo()
-	return info.NumPending + uint64(info.NumAckPending), nil //nolint:gosec // a count
+	return info.NumPending + uint64(info.NumAckPending), nil
 }
 
 // Handled returns the sequence up to which a durable consumer has handled a stream.

@@ -103,11 +103,9 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 	if err != nil {
 		return 0, fmt.Errorf("encode %s/%s: %w", k.bucket, key, err)
 	}
-	ctx, cancel := exchange(ctx)
-	defer cancel()
 	began := time.Now()
 	revision, err = k.swap(ctx, key, data, revision)
-	k.bus.wrote(began, err)
+	k.bus.meter.wrote(began, err)
 	if errors.Is(err, jetstream.ErrInvalidKey) || errors.Is(err, nats.ErrMaxPayload) {
 		return 0, fmt.Errorf("%w: write %s/%s: %w", ErrPoison, k.bucket, key, err)
 	}
@@ -133,6 +131,8 @@ func (k *KV[T]) swap(ctx context.Context, key string, data []byte, revision uint
 	expect(msg, revision)
 	written, err := k.bus.committer(bucketPrefix+k.bucket).write(ctx, msg)
 	if revision == 0 && isWrongSequence(err) { // it may have been deleted
+		ctx, cancel := exchange(ctx)
+		defer cancel()
 		return k.kv.Create(ctx, key, data)
 	}
 	return written, err

@@ -20,6 +20,9 @@ func (b *Bus) disconnected(why error) {
 	}
 	b.mu.Lock()
 	b.link.awayAt, b.link.why = time.Now(), why
+	for _, c := range b.committers {
+		c.disconnected()
+	}
 	b.mu.Unlock()
 	b.log.Warn("bus disconnected: trying again until it is back", "error", why)
 }

@@ -7,7 +7,8 @@ import (
 
 // Meter counts what connections do. It may be shared by several. A nil Meter counts nothing.
 type Meter struct {
-	// Wrote is called with the time from a write to its acknowledgement, which includes a sync of the server's disk.
+	// Wrote is called with the time from a write to its acknowledgement, which includes the wait for its turn and a sync
+	// of the server's disk.
 	Wrote func(took time.Duration)
 	// Reconnected is called when the server is back, SetAside with each message that becomes poison.
 	Reconnected func()
@@ -49,8 +50,8 @@ func (m *Meter) behind(l Lag) {
 	m.lags[l.Consumer] = l
 }
 
-func (m *Meter) wrote(began time.Time) {
-	if m != nil && m.Wrote != nil {
+func (m *Meter) wrote(began time.Time, err error) {
+	if err == nil && m != nil && m.Wrote != nil {
 		m.Wrote(time.Since(began))
 	}
 }

@@ -46,11 +46,9 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 	}
 	var permanent error
 	err = retry(ctx, func() error {
-		try, cancel := exchange(ctx)
-		defer cancel()
 		began := time.Now()
-		_, err := b.committer(event.StreamOf(f.Subject)).write(try, msg)
-		b.wrote(began, err)
+		_, err := b.committer(event.StreamOf(f.Subject)).writeFact(ctx, msg)
+		b.meter.wrote(began, err)
 		switch {
 		case err == nil, f.Once && isWrongSequence(err):
 			return nil // the fact, which may exist once, is already there
@@ -73,12 +71,10 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	if err != nil {
 		return 0, err
 	}
-	try, cancel := exchange(ctx)
-	defer cancel()
 	began := time.Now()
 	expect(msg, last)
-	sequence, err := b.committer(event.StreamOf(f.Subject)).write(try, msg)
-	b.wrote(began, err)
+	sequence, err := b.committer(event.StreamOf(f.Subject)).write(ctx, msg)
+	b.meter.wrote(began, err)
 	if isWrongSequence(err) {
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
 	}

@@ -128,7 +128,7 @@ func (b *block) tombstone(sequence uint64, at time.Time) []byte {
 	r := make([]byte, headBytes, headBytes+checksumBytes)
 	binary.LittleEndian.PutUint32(r, headBytes+checksumBytes)
 	binary.LittleEndian.PutUint64(r[4:], sequence|bit)
-	binary.LittleEndian.PutUint64(r[12:], uint64(at.UnixNano())) //nolint:gosec // after 1970
+	binary.LittleEndian.PutUint64(r[12:], uint64(at.UnixNano()))
 	b.hash.Reset()
 	_, _ = b.hash.Write(r[4:20])
 	return b.hash.Sum(r)
