@@ -16,12 +16,18 @@ func line(name string) string {
 }
 
 func TestParseStat(t *testing.T) {
-	want := Stat{PID: 4242, Parent: 17, Session: 4243, State: 'S', Own: 120, Reaped: 10, Start: 98765}
+	want := Stat{PID: 4242, Parent: 17, Session: 4243, State: 'S', Threads: 5, Own: 120, Reaped: 10, Start: 98765}
 	for _, name := range []string{"python", "tmux: server", "a) S 1 2 (b", ") R 1 1 1 (", "", "\xff\x01"} {
 		want.Name = name
 		got, err := ParseStat([]byte(line(name)))
 		if err != nil || got != want {
 			t.Errorf("name %q: %+v, error %v; want %+v", name, got, err, want)
+		}
+	}
+	for threads, over := range map[string]bool{"1": true, "2": false} { // another thread goes on, or executes a program
+		ended := strings.Replace(strings.Replace(line("x"), ") S", ") Z", 1), "20 0 5", "20 0 "+threads, 1)
+		if got, err := ParseStat([]byte(ended)); err != nil || got.Over() != over {
+			t.Errorf("a first thread that has ended, of %s: over %v, error %v", threads, got.Over(), err)
 		}
 	}
 	for _, bad := range []string{"", "4242", "4242 (x)", "x (y) S 1", "4242 (x) S 17 4242", ")(", strings.Replace(line("x"), "98765", "soon", 1), strings.Replace(line("x"), ") S", ") SS", 1)} {

@@ -30,6 +30,8 @@ type Stat struct {
 	// Session is the process that began its session.
 	Session int
 	State   byte
+	// Threads are those that have not ended, the first one included in any case.
+	Threads int
 	// Kernel is set for a thread of the kernel.
 	Kernel bool
 	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have
@@ -40,19 +42,20 @@ type Stat struct {
 	Start uint64
 }
 
-// Over reports whether the process has ended, whether or not it was waited for.
-func (s Stat) Over() bool { return s.State == 'Z' || s.State == 'X' }
+// Over reports whether the process has ended, whether or not it was waited for. If its first thread alone has ended, it
+// goes on, and where another thread executes a program, it does so under the same number.
+func (s Stat) Over() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
 
 // The fields of a line as numbered in proc(5); the first one after the name is number 3.
 const (
-	state, parent, session, flags       = 3, 4, 6, 9
-	utime, stime, cutime, cstime, start = 14, 15, 16, 17, 22
+	state, parent, session, flags, threads = 3, 4, 6, 9, 20
+	utime, stime, cutime, cstime, start    = 14, 15, 16, 17, 22
 )
 
 // numeric reports whether ParseStat needs a field as a number.
 func numeric(field int) bool {
 	switch field {
-	case parent, session, flags, utime, stime, cutime, cstime, start:
+	case parent, session, flags, utime, stime, cutime, cstime, threads, start:
 		return true
 	}
 	return false
@@ -89,6 +92,7 @@ func ParseStat(line []byte) (Stat, error) {
 	}
 	const kernelThread = 0x00200000 // PF_KTHREAD
 	s.Parent, s.Session, s.Start, s.Kernel = int(numbers[parent]), int(numbers[session]), uint64(numbers[start]), numbers[flags]&kernelThread != 0
+	s.Threads = int(numbers[threads])
 	s.Own, s.Reaped = Ticks(numbers[utime]+numbers[stime]), Ticks(numbers[cutime]+numbers[cstime])
 	return s, nil
 }

@@ -26,7 +26,7 @@ func TestKilledExecutorsLoseAndRepeatNothing(t *testing.T) {
 		ids = append(ids, id)
 		y.job(id, command("echo $SWITCHYARD_JOB/$SWITCHYARD_ATTEMPT >> "+y.path("ledger")))
 	}
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same draw every time
+	random := rand.New(rand.NewPCG(1, 2))
 	kills := 0
 	for len(ids) > 0 {
 		y.plan(on(ids[0], "cpu:0"), on(ids[min(1, len(ids)-1)], "cpu:1"))

@@ -25,7 +25,7 @@ func Invariants() [][2]string {
 		{"I5", "the facts of a job fold to its record, which says what its processes did"},
 		{"I6", "measured = attributed + idle + unattributed; intervals are disjoint; one account for each job"},
 		{"I7", "what was acknowledged is stored under its sequence, and no sequence is missing"},
-		{"I8", "after the faults nothing is left: live job, process, open attempt, pending or poison message, part that is not ready"},
+		{"I8", "after the faults nothing is left: live job, process, open attempt, message that waits or is poison, part that is not ready"},
 	}
 }
 
@@ -62,9 +62,10 @@ type World struct {
 	Intervals []Interval
 	// Accounts counts the final accounts of each job.
 	Accounts map[train.JobID]int
-	// Pending has the consumers with messages that are not handled, Poison the reasons of those that cannot be.
-	Pending map[string]uint64
-	Poison  []string
+	// Unhandled is the age of the oldest message that a consumer has not handled, Poison the reasons of those that cannot
+	// be.
+	Unhandled map[string]time.Duration
+	Poison    []string
 	// Processes are those of jobs that still live. Unready has what the parts say that are not ready.
 	Processes []int
 	Unready   map[string]string
@@ -311,6 +312,10 @@ func (j *judge) stream() {
 	}
 }
 
+// unhandledMost is how long a message may wait for its consumer. Meters go on after the faults, and the ledger collects
+// their intervals: there is always one that was stored just now.
+const unhandledMost = 10 * time.Second
+
 // rest judges what is left over: I8.
 func (j *judge) rest() {
 	if len(j.w.Processes) > 0 {
@@ -321,8 +326,10 @@ func (j *judge) rest() {
 			j.breaks("I8", "attempt %d of job %s holds %v: phase %s, outcome %q, published %t", a.Number, id, a.Devices, a.Phase, a.Outcome, a.Published)
 		}
 	}
-	for consumer, n := range j.w.Pending {
-		j.breaks("I8", "consumer %s has %d messages to handle", consumer, n)
+	for consumer, age := range j.w.Unhandled {
+		if age > unhandledMost {
+			j.breaks("I8", "consumer %s has not handled a message for %s", consumer, age.Round(time.Second))
+		}
 	}
 	for _, reason := range j.w.Poison {
 		j.breaks("I8", "a message could not be handled: %s", reason)

@@ -156,8 +156,8 @@ func TestTheJudgeSeesEachViolation(t *testing.T) {
 		{"no exit", func(s *scene) { s.line(chaos.Exit, 2).Event = chaos.Step }, []string{"I8 a attempt 2 (pid 21) never wrote its exit"}},
 		{"a leaked device", func(s *scene) { s.Attempts["a"] = train.Attempt{Number: 2, Devices: []train.DeviceID{"cpu:0"}} }, []string{"I8 attempt 2 of job a holds [cpu:0]"}},
 		{"work left", func(s *scene) {
-			s.Pending, s.Poison, s.Unready = map[string]uint64{"profiler": 3}, []string{"bad"}, map[string]string{"web": "starting"}
-		}, []string{"I8 consumer profiler has 3", "I8 a message could not be handled: bad", "I8 web is not ready: starting"}},
+			s.Unhandled, s.Poison, s.Unready = map[string]time.Duration{"profiler": 12 * time.Second, "energy": time.Second}, []string{"bad"}, map[string]string{"web": "starting"}
+		}, []string{"I8 consumer profiler has not handled a message for 12s", "I8 a message could not be handled: bad", "I8 web is not ready: starting"}},
 	}
 	seen := map[string]bool{}
 	for _, tt := range tests {

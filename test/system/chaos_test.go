@@ -20,6 +20,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -159,7 +160,7 @@ func (s *storm) ready(after string) {
 // restartEnded does what a service manager does: a part that has ended by itself is started again.
 func (s *storm) restartEnded() {
 	for name, cmd := range s.procs {
-		if _, state := parentOf(cmd.Process.Pid); state == "Z" {
+		if hasEnded(cmd.Process.Pid) {
 			s.ended++
 			_ = cmd.Wait()
 			s.say("%s ended by itself: %s: %s", name, cmd.ProcessState, s.lastLine(name))
@@ -169,6 +170,14 @@ func (s *storm) restartEnded() {
 			s.startPart(name)
 		}
 	}
+}
+
+// hasEnded says whether a child process has ended and waits to be collected. The state Z in /proc does not say that: a
+// process that becomes another program from a thread that is not its first one is a zombie for a moment.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
 }
 
 // lastLine returns the last line of the log of a part.

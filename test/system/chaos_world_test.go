@@ -1,9 +1,13 @@
 package system
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -17,7 +21,7 @@ import (
 func (s *storm) world() chaos.World {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
-	w := chaos.World{Accounts: map[train.JobID]int{}, Pending: map[string]uint64{}, Unready: s.unready(), Processes: s.trainers()}
+	w := chaos.World{Accounts: map[train.JobID]int{}, Unhandled: map[string]time.Duration{}, Unready: s.unready(), Processes: s.trainers()}
 	read := func(stream string, filters []string, f func(bus.Message)) {
 		if err := s.bus.Stored(ctx, stream, filters, time.Time{}, f); err != nil {
 			w.Unready["stream "+stream] = err.Error()
@@ -87,11 +91,36 @@ func (s *storm) consumers(ctx context.Context, w *chaos.World) {
 		list := stream.ListConsumers(ctx)
 		for c := range list.Info() {
 			if n := c.NumPending + uint64(c.NumAckPending); n > 0 && c.Config.Durable != "" && !strings.HasSuffix(c.Name, "-place") {
-				w.Pending[c.Name] = n
+				if stored, err := oldest(ctx, stream, c); err != nil {
+					w.Unready["consumer "+c.Name] = err.Error()
+				} else if !stored.IsZero() {
+					w.Unhandled[c.Name] = time.Since(stored)
+				}
 			}
 		}
 	}
 	if err := streams.Err(); err != nil {
 		w.Unready["streams"] = err.Error()
 	}
+}
+
+// oldest is when the oldest message was stored that a consumer has not handled; zero if it is gone.
+func oldest(ctx context.Context, stream jetstream.Stream, c *jetstream.ConsumerInfo) (stored time.Time, err error) {
+	filters := c.Config.FilterSubjects
+	if len(filters) == 0 {
+		filters = []string{cmp.Or(c.Config.FilterSubject, ">")}
+	}
+	for _, filter := range filters {
+		m, err := stream.GetMsg(ctx, c.AckFloor.Stream+1, jetstream.WithGetMsgSubject(filter))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return stored, err
+		}
+		if stored.IsZero() || m.Time.Before(stored) {
+			stored = m.Time
+		}
+	}
+	return stored, nil
 }

@@ -45,19 +45,19 @@ func TestTheKeyIsRoots(t *testing.T) {
 		t.Skip("not root, whose file the key is")
 	}
 	path := filepath.Join(t.TempDir(), "admission.pub")
-	if err := os.WriteFile(path, []byte("UKEY\n"), 0o644); err != nil { //nolint:gosec // a public key
+	if err := os.WriteFile(path, []byte("UKEY\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if key, err := readKey(path); err != nil || key != "UKEY" {
 		t.Errorf("%q, %v", key, err)
 	}
-	if err := os.Chmod(path, 0o664); err != nil { //nolint:gosec // the attack
+	if err := os.Chmod(path, 0o664); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readKey(path); err == nil || !strings.Contains(err.Error(), "others may write it") {
 		t.Errorf("a key that a group may write: %v", err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // a public key
+	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(path, 1, 0); err != nil {
