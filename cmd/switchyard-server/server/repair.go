@@ -34,7 +34,7 @@ machine have noticed. It says what is wrong and what it does about it, and does 
 a missing stream or bucket   is made again; what it held comes back as docs/records.md says
 the register                 is folded again from JOBS by admission
 a stream that ends too early goes on after the newest sequence that was seen, so that no fact is taken for an old one
-a bucket that was made again gets back what the newest snapshot before has of it
+a bucket that was made again gets back what the newest readable snapshot before has of it
 any other loss               is noted: services that waited because of it work again
 
 With --from FILE the keys that buckets lack are put back from a backup or a snapshot (in bus-snapshots of the data folder). Exit code 1: something is wrong.`,
@@ -141,29 +141,40 @@ func (r *repair) losses(ctx context.Context) error {
 		if !lost {
 			continue
 		}
-		doing, do := "it is noted", func(context.Context) error { return nil }
-		if ends, err := r.bus.LastSequence(ctx, name); err == nil && l.Gone && ends < newest[name] {
-			doing = fmt.Sprintf("the stream goes on after %d", newest[name])
-			do = func(ctx context.Context) error { return r.raise(ctx, name, newest[name]) }
-		}
-		// `switchyard up` does the same once it has noticed the loss: who comes first marks it as repaired.
-		if bucket, is := strings.CutPrefix(name, "KV_"); is && !l.Gone {
-			if older := before(snapshots, l.At); len(older) > 0 {
-				doing = "what it lacks is put back from the snapshot " + older[0].path
-				do = func(ctx context.Context) error {
-					_, err := backup.PutBack(ctx, r.bus, older[0].path, bucket)
-					return err
-				}
-			}
-		}
+		doing, do := r.mending(ctx, l, newest[name], snapshots)
 		err := r.say(ctx, l.String(), doing, func(ctx context.Context) error {
-			return errors.Join(do(ctx), r.bus.Repaired(ctx, name, at))
+			if err := do(ctx); err != nil {
+				return err
+			}
+			return r.bus.Repaired(ctx, name, at)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mending says what can be done about a loss, and does it. newest is the newest sequence that was seen of the stream.
+func (r *repair) mending(ctx context.Context, l bus.Loss, newest uint64, snapshots []snapshot) (doing string, do func(context.Context) error) {
+	if ends, err := r.bus.LastSequence(ctx, l.Stream); err == nil && l.Gone && ends < newest {
+		return fmt.Sprintf("the stream goes on after %d", newest), func(ctx context.Context) error { return r.raise(ctx, l.Stream, newest) }
+	}
+	// `switchyard up` does the same once it has noticed the loss: who comes first marks it as repaired.
+	bucket, is := strings.CutPrefix(l.Stream, "KV_")
+	if older := before(snapshots, l.At); is && !l.Gone && len(older) > 0 {
+		return "what it lacks is put back from the newest snapshot before that can be read", func(ctx context.Context) error {
+			put, err := putBack(ctx, r.bus, bucket, older)
+			if err == nil {
+				fmt.Fprintf(r.Stdout, "    %d records from %s\n", put.records, put.from)
+			}
+			if put.unusable != nil {
+				fmt.Fprintf(r.Stdout, "    unusable: %v\n", put.unusable)
+			}
+			return err
+		}
+	}
+	return "it is noted", func(context.Context) error { return nil }
 }
 
 // seenBy returns what the services of a data folder remember of the bus: losses, and the newest sequences.

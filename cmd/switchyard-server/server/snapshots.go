@@ -91,17 +91,43 @@ func (k *snapshooter) round(ctx context.Context, now time.Time) error {
 
 // putBack restores a bucket that was made again.
 func (k *snapshooter) putBack(ctx context.Context, bucket string, l bus.Loss, snapshots []snapshot, now time.Time) error {
-	for _, s := range before(snapshots, l.At) {
-		put, err := backup.PutBack(ctx, k.bus, s.path, bucket)
-		if err != nil {
-			k.log.Error("a snapshot cannot be used", "file", s.path, "error", err)
-			continue
-		}
-		k.log.Error("a bucket was lost, and was restored from a snapshot", "bucket", bucket, "snapshot", s.path, "records", put)
-		k.done[l.Stream] = l.At
-		return k.bus.Repaired(ctx, l.Stream, now)
+	older := before(snapshots, l.At)
+	if len(older) == 0 {
+		return nil // `repair` can only make its loss known
 	}
-	return nil // `repair` can only make its loss known
+	put, err := putBack(ctx, k.bus, bucket, older)
+	if err != nil {
+		return err
+	}
+	k.log.Error("a bucket was lost, and was restored from a snapshot", "bucket", bucket, "snapshot", put.from, "records", put.records, "unusable", put.unusable)
+	k.done[l.Stream] = l.At
+	return k.bus.Repaired(ctx, l.Stream, now)
+}
+
+// restored is what came back of a bucket.
+type restored struct {
+	// from is the snapshot that was read to its end, unusable says why newer ones were not. What could be read of those
+	// came back, too.
+	from     string
+	records  int
+	unusable error
+}
+
+// putBack writes what a bucket lacks from the first one of the snapshots that can be read.
+func putBack(ctx context.Context, b *bus.Bus, bucket string, newestFirst []snapshot) (r restored, err error) {
+	for _, s := range newestFirst {
+		records, err := backup.PutBack(ctx, b, s.path, bucket)
+		r.records += records
+		if err == nil {
+			r.from = s.path
+			return r, nil
+		}
+		r.unusable = errors.Join(r.unusable, fmt.Errorf("%s: %w", s.path, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return r, fmt.Errorf("no snapshot of bucket %s can be read to its end, %d records came back: %w", bucket, r.records, r.unusable)
 }
 
 // before returns the snapshots that are older than a loss, the newest first.

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// TestABrokenSnapshotIsNoEnd: what a bucket has lost comes back from the newest snapshot that can be read, and if none
+// can, that is an error.
+func TestABrokenSnapshotIsNoEnd(t *testing.T) {
+	b := bustest.Connect(t, bustest.Start(t), "x")
+	nodes, err := bus.OpenKV(t.Context(), b, contract.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, start := t.TempDir(), time.Now().UTC().Truncate(time.Second)
+	const taken = 3
+	for i := range taken {
+		if err := nodes.Put(t.Context(), "n1", train.Node{ID: "n1", Cores: i + 1}); err != nil {
+			t.Fatal(err)
+		}
+		at := start.Add(time.Duration(i) * time.Hour)
+		if _, err := backup.Write(t.Context(), b, filepath.Join(dir, at.Format(snapshotForm)), at, isBucket); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshots, err := snapshotsIn(dir)
+	if err != nil || len(snapshots) != taken {
+		t.Fatalf("%d snapshots, %v", len(snapshots), err)
+	}
+	older := before(snapshots, start.Add(taken*time.Hour))
+	spoil := func(s snapshot) {
+		if err := os.Truncate(s.path, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for broken := range taken {
+		e, err := nodes.Get(t.Context(), "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nodes.Delete(t.Context(), "n1", e.Revision); err != nil {
+			t.Fatal(err)
+		}
+		put, err := putBack(t.Context(), b, string(contract.Nodes), older)
+		if err != nil || put.records != 1 || put.from != older[broken].path || (put.unusable != nil) != (broken > 0) {
+			t.Fatalf("with %d broken: %+v, %v", broken, put, err)
+		}
+		if e, err = nodes.Get(t.Context(), "n1"); err != nil || e.Value.Cores != taken-broken {
+			t.Fatalf("with %d broken: %+v, %v", broken, e, err)
+		}
+		spoil(older[broken])
+	}
+	if _, err := putBack(t.Context(), b, string(contract.Nodes), older); err == nil || !strings.Contains(err.Error(), older[0].path) {
+		t.Errorf("all are broken: %v", err)
+	}
+}
