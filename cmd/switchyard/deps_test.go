@@ -66,7 +66,7 @@ func TestTheServerIsFound(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho "+says+" \"$@\"\nexit 7\n"), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho "+says+" \"$@\"\nexit 7\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

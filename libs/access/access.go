@@ -59,9 +59,18 @@ type Bounds struct {
 	Queued *int `json:"queued,omitempty"`
 	// Priority is the highest priority that its jobs may have; nil: no bound.
 	Priority *int `json:"priority,omitempty"`
+	// EnergyKWh is the most energy, in kWh, that its jobs may use in a calendar month (UTC) before those that wait go on
+	// waiting; nil: no bound.
+	EnergyKWh *float64 `json:"energy_kwh_per_month,omitempty"`
+	// Shares say which part of the devices the tenant may use in the long run, beside the shares of others; nil: 1. Jobs
+	// of tenants that have used more than their part wait for those of others.
+	Shares *float64 `json:"shares,omitempty"`
 	// Requests is how many submissions and other requests each of its people may make in a minute; nil: 1200.
 	Requests *int `json:"requests_per_minute,omitempty"`
 }
+
+// MostEnergyKWh is the largest quota of energy: more joules have no number.
+const MostEnergyKWh = 2.5e6
 
 // namePattern is what a name may look like: as the names of a machine's users, with dots.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`)

@@ -150,6 +150,8 @@ func keyOfPlace(record any) (key string, names bool) {
 		return AccountKey(r.Job), true
 	case *train.EnergyProgress:
 		return EnergyProgressKey(r.Job), true
+	case *Spending:
+		return SpendingKey(strings.ReplaceAll(r.Tenant, ".", "=")), true
 	case *NodeSeries:
 		return SeriesNodeKey(r.Node), true
 	}

@@ -55,6 +55,14 @@ type Owner struct {
 	Tenant string `json:"tenant,omitempty"`
 }
 
+// Spending is the energy that the jobs of a tenant have used in a calendar month.
+type Spending struct {
+	Tenant string `json:"tenant"`
+	// Month is that of UTC, as 2026-01.
+	Month  string      `json:"month"`
+	Energy unit.Energy `json:"energy_uj"`
+}
+
 // NodeSeries is the position up to which the time series of a node are written. It changes by compare-and-swap after
 // the points are stored and before the intervals are acknowledged: after a crash in between, the same intervals give
 // the same points again.

@@ -1,6 +1,10 @@
 package contract
 
-import "github.com/switchyard-dl/switchyard/libs/train"
+import (
+	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
 
 // ExperimentMode is how system parameters are chosen.
 type ExperimentMode string
@@ -87,11 +91,38 @@ func (o Objective) String() string {
 	return o.Metric + "/" + string(o.Per)
 }
 
+// Value is the objective after an epoch with these metrics, with the user's sign; seconds and joules are those of the
+// training so far. known is false if the metric was not reported, or what it is divided by was not measured.
+func (o Objective) Value(metrics map[string]float64, seconds, joules float64) (value float64, known bool) {
+	value, known = metrics[o.Metric]
+	by := 1.0
+	switch o.Per {
+	case PerTime:
+		by = seconds
+	case PerEnergy:
+		by = joules
+	case PerNothing:
+	}
+	return value / by, known && by > 0
+}
+
 // Constraint bounds a metric.
 type Constraint struct {
 	Metric string   `json:"metric"`
 	Min    *float64 `json:"min,omitempty"`
 	Max    *float64 `json:"max,omitempty"`
+}
+
+// Slack is the margin by which a value of the metric is within the bounds; below 0 it is outside.
+func (c Constraint) Slack(x float64) float64 {
+	slack := math.Inf(1)
+	if c.Min != nil {
+		slack = x - *c.Min
+	}
+	if c.Max != nil {
+		slack = min(slack, *c.Max-x)
+	}
+	return slack
 }
 
 // ParameterKind says which values a parameter may have.

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"maps"
+	"math"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -39,6 +40,67 @@ type ExperimentRecord struct {
 
 // Over reports whether nothing more is decided.
 func (r *ExperimentRecord) Over() bool { return r.State != ExperimentRunning }
+
+// Result is the objective of a trial after an epoch.
+type Result struct {
+	Trial, Epoch int
+	At           time.Time
+	// Seconds and Joules are those of the training so far.
+	Seconds, Joules float64
+	// Value has the user's sign. Broken says that a constraint does not hold.
+	Value  float64
+	Broken bool
+}
+
+// Results returns the epochs of a trial whose objective and constraints are known.
+func (r *ExperimentRecord) Results(t *Trial) []Result {
+	var results []Result
+	seconds := 0.0
+	for _, e := range t.Done {
+		seconds += e.Seconds
+		value, known := r.Experiment.Objective.Value(e.Metrics, seconds, e.Joules)
+		broken := false
+		for _, c := range r.Experiment.Constraints {
+			x, reported := e.Metrics[c.Metric]
+			known = known && reported
+			broken = broken || !(c.Slack(x) >= 0)
+		}
+		if known {
+			results = append(results, Result{Trial: t.ID, Epoch: e.Epoch, At: e.At, Seconds: seconds, Joules: e.Joules, Value: value, Broken: broken})
+		}
+	}
+	return results
+}
+
+// Best returns the best newest result of trials that have not failed and break no constraint, the earliest of equals;
+// nil if there is none. An objective divided by the time or energy of the training so far falls as a training goes on,
+// so only trials that came furthest compare.
+func (r *ExperimentRecord) Best() *Result {
+	var best *Result
+	for i := range r.Trials {
+		t := &r.Trials[i]
+		results := r.Results(t)
+		if len(results) == 0 || t.State == TrialFailed {
+			continue
+		}
+		last := results[len(results)-1]
+		further := best != nil && r.Experiment.Objective.Per != PerNothing && last.Epoch != best.Epoch
+		switch {
+		case last.Broken || math.IsNaN(last.Value):
+		case best == nil, further && last.Epoch > best.Epoch, !further && r.Experiment.Objective.Better(last.Value, best.Value):
+			best = &last
+		}
+	}
+	return best
+}
+
+// Better reports whether a value of the objective is better than another one.
+func (o Objective) Better(x, than float64) bool {
+	if o.Minimise {
+		return x < than
+	}
+	return x > than
+}
 
 // Recurrence is the result of an earlier experiment of the same group.
 type Recurrence struct {

@@ -14,6 +14,9 @@ import (
 // RatesKey is the one key of Rates.
 const RatesKey = "site"
 
+// UsageKey is the one key of Usages.
+const UsageKey = "site"
+
 // ProfilesKey is the key of the cluster's own ground truth in Profiles.
 const ProfilesKey = "site"
 
@@ -28,6 +31,9 @@ func EnergyProgressKey(job train.JobID) string { return "course." + string(job) 
 
 // BookKey is the key of a node in Books.
 func BookKey(node train.NodeID) string { return "node." + string(node) }
+
+// SpendingKey is the key in Spendings of the tenant whose name has a key.
+func SpendingKey(tenant string) string { return "tenant." + tenant }
 
 // SeriesNodeKey is the key of a node in SeriesNodes.
 func SeriesNodeKey(node train.NodeID) string { return "series." + string(node) }

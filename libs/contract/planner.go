@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -155,4 +156,13 @@ type Sharer struct {
 type TuningMeasurement struct {
 	Choice      []int     `json:"choice"`
 	StepSeconds []float64 `json:"step_seconds"`
+}
+
+// Usage is the device time that tenants had used at a time, in device-seconds. Those used a half-life
+// (planner.usage_half_life) ago count half.
+type Usage struct {
+	// At is the time up to which all is counted.
+	At time.Time `json:"at"`
+	// DeviceSeconds is what each tenant has used, by his name.
+	DeviceSeconds map[string]float64 `json:"device_seconds"`
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// The buckets. The ledger holds records of five types, each under a key prefix of its own. PowerLimits and Tunings are
+// The buckets. The ledger holds records of six types, each under a key prefix of its own. PowerLimits and Tunings are
 // the parts of the planner's records PowerProfiles and TuningRounds that node agents read.
 const (
 	Jobs           Bucket[train.Job]                = "jobs"
@@ -22,6 +22,7 @@ const (
 	Accounts       Bucket[train.Account]            = "ledger"
 	EnergyProgress Bucket[train.EnergyProgress]     = "ledger"
 	Books          Bucket[Book]                     = "ledger"
+	Spendings      Bucket[Spending]                 = "ledger"
 	SeriesNodes    Bucket[NodeSeries]               = "ledger"
 	SeriesJobs     Bucket[JobSeries]                = "ledger"
 	Hours          Bucket[Book]                     = "hours"
@@ -40,6 +41,7 @@ const (
 	Notices        Bucket[train.Notices]            = "notices"
 	Users          Bucket[access.Person]            = "users"
 	Tenants        Bucket[access.Tenant]            = "tenants"
+	Usages         Bucket[Usage]                    = "usage"
 	Leases         Bucket[Lease]                    = "leases"
 )
 
@@ -163,7 +165,7 @@ func Buckets() []BucketInfo {
 			Name: string(Probes), Doc: "Desired network probes.", Made: Observed, Loss: "nothing: the planner chooses the paths again",
 			Records: []Record{
 				record(Probes, "Probes", "<node>", planner,
-					"The flows that a node's agent probes, and those whose paths it finds.", profiler, nodeagent),
+					"The flows that a node's agent probes, and those whose paths it finds.", profiler, nodeagent, web),
 			},
 		},
 		{
@@ -176,7 +178,7 @@ func Buckets() []BucketInfo {
 			Name: string(Links), Keep: time.Hour, Doc: "Bad links of the network.", Made: Observed, Loss: "links that recovered within the hour",
 			Records: []Record{
 				record(Links, "Links", "<link>", profiler,
-					"A link that loses or delays packets, or did so recently.", planner),
+					"A link that loses or delays packets, or did so recently.", planner, web),
 			},
 		},
 		{
@@ -217,7 +219,13 @@ func Buckets() []BucketInfo {
 		{
 			Name: string(Tenants), Doc: "The bounds of tenants.", Made: Restored, Loss: "bounds set since the snapshot",
 			Records: []Record{
-				record(Tenants, "Tenants", "<tenant, with = for .>", admission, "What the jobs of a tenant may take together.", planner, web),
+				record(Tenants, "Tenants", "<tenant, with = for .>", admission, "What the jobs of a tenant may take together.", planner, energy, web),
+			},
+		},
+		{
+			Name: string(Usages), Doc: "The device time that tenants have used.", Made: Restored, Loss: "what tenants have used since the snapshot: fair shares begin with less",
+			Records: []Record{
+				record(Usages, "Usages", UsageKey, planner, "The device time of each tenant, which counts half after each half-life."),
 			},
 		},
 		{
@@ -231,7 +239,7 @@ func Buckets() []BucketInfo {
 }
 
 func ledger() BucketInfo {
-	doc := "The energy ledger. It holds records of five types, each under a key prefix."
+	doc := "The energy ledger. It holds records of six types, each under a key prefix."
 	loss := "energy accounted since the snapshot, beyond what its stream ENERGY still has"
 	return BucketInfo{Name: string(Accounts), Doc: doc, Made: Restored, Loss: loss, Records: []Record{
 		record(Accounts, "Accounts", "job.<job>", energy,
@@ -239,6 +247,8 @@ func ledger() BucketInfo {
 		record(EnergyProgress, "EnergyProgress", "course.<job>", energy,
 			"The energy a job had used at the end of each of its epochs.", planner, experiments, web),
 		record(Books, "Books", "node.<node>", energy, "The book of a node, up to the last interval booked."),
+		record(Spendings, "Spendings", "tenant.<tenant, with = for .>", energy,
+			"The energy that the jobs of a tenant have used in a month, for tenants with a quota of energy.", planner),
 		record(SeriesNodes, "SeriesNodes", "series.<node>", energy, "How far the time series of a node are written."),
 		record(SeriesJobs, "SeriesJobs", "series-job.<job>", energy, "How far the time series of a job are written."),
 	}}

@@ -95,7 +95,7 @@ func stepsOfEpochs(h History) []StepSample {
 
 // fewEpochs is the assumed relative deviation of later epochs if only one has been seen; after n epochs it is an n-th
 // of that.
-const fewEpochs = 0.2
+const fewEpochs = 0.1
 
 // refitEpochs takes the median duration of the last epochs on the configuration of the very last one, since the first
 // epoch after a start is often slower. The spread is that of all epochs on the configuration: durations drift over a

@@ -33,7 +33,7 @@ func (t *Topology) Draw(w io.Writer, states map[LinkID]State) error {
 	fmt.Fprintf(&b, `<rect width="%.0f" height="%.0f" fill="#ffffff"/>`+"\n", width, height)
 	for _, bad := range []bool{false, true} { // bad links lie on top
 		for i, l := range t.Links {
-			worst, known := t.worst(int32(i), states)
+			worst, known := t.Worst(i, states)
 			if bad != (known && worst != State{}) {
 				continue
 			}
@@ -95,8 +95,9 @@ func (t *Topology) layout() (x, y []float64, width, height float64) {
 	return x, y, width, height
 }
 
-// worst returns the state of a link in its worse direction.
-func (t *Topology) worst(link int32, states map[LinkID]State) (worst State, known bool) {
+// Worst returns the state of a link, by its index, in its worse direction.
+func (t *Topology) Worst(index int, states map[LinkID]State) (worst State, known bool) {
+	link := int32(index)
 	for _, id := range []LinkID{t.Links[link].ID, t.DirectedID(2 * link), t.DirectedID(2*link + 1)} {
 		if s, ok := states[id]; ok {
 			known = true

@@ -37,7 +37,7 @@ func (k Keys) Make() error {
 	if err := os.MkdirAll(string(k), 0o700); err != nil {
 		return fmt.Errorf("make the folder of keys: %w", err)
 	}
-	if err := os.Chmod(string(k), 0o700); err != nil { //nolint:gosec // a folder
+	if err := os.Chmod(string(k), 0o700); err != nil {
 		return fmt.Errorf("close the folder of keys to others: %w", err)
 	}
 	for _, role := range Roles() {

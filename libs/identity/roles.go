@@ -8,6 +8,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // The roles that are no service.
@@ -93,6 +94,8 @@ func conversations(service string) conversation {
 		return conversation{answers: []string{"switchyard.admission.>"}}
 	case "executor":
 		return conversation{answers: []string{"switchyard.executor.>"}}
+	case "experiments":
+		return conversation{answers: []string{"switchyard.experiments.>"}}
 	case "nodeagent":
 		return conversation{answers: []string{"switchyard.executor.*.logs"}} // of pods
 	case "planner":
@@ -100,7 +103,7 @@ func conversations(service string) conversation {
 	case "profiler":
 		return conversation{answers: []string{"switchyard.profiler.>"}}
 	case "web":
-		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files"}}
+		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", train.OutlookSubject, contract.SuggestSubject}}
 	}
 	return conversation{}
 }

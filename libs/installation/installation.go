@@ -126,7 +126,7 @@ func Unpack(dir string, files embed.FS) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(target, data, 0o644) //nolint:gosec // jobs of any user read this code
+		return os.WriteFile(target, data, 0o644)
 	})
 	if err != nil {
 		return fmt.Errorf("unpack into %s: %w", dir, err)

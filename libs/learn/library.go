@@ -97,8 +97,13 @@ func (l *Library) Lend(j *Job) bool {
 	}
 	j.Borrowed = curve.Lend(j.History, own, twins, kin)
 	j.Kin = j.kin(here(l.runs.Of(family), j.device, func(x whole) string { return x.device }), signature)
-	return len(j.Borrowed) > 0 || j.Kin != nil
+	return j.lent()
 }
+
+func (j *Job) lent() bool { return len(j.Borrowed) > 0 || j.Kin != nil }
+
+// Begins says whether a job that has not run has a model all the same: by its family, or by the memory of its program.
+func (j *Job) Begins() bool { return j.lent() || len(j.Peaks) > 0 }
 
 // here returns what was learned on a model of device, or everything if nothing was.
 func here[T any](all []T, device string, of func(T) string) []T {

@@ -11,7 +11,8 @@ PACKAGES = ("switchyard", "kubernetesdlprofile")
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    sources = (path for package in PACKAGES for path in sorted((HERE / package).glob("*.py")))
+    found = (path for package in PACKAGES for path in sorted((HERE / package).rglob("*")))
+    sources = (path for path in found if path.suffix == ".py" or path.name == "py.typed")
     return _write(wheel_directory, {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sources})
 
 

@@ -30,5 +30,5 @@ type Figure struct {
 
 // Drawing makes a figure of an SVG of package chart.
 func Drawing(title, caption, svg string) Figure {
-	return Figure{Title: title, Caption: caption, SVG: template.HTML(svg)} //nolint:gosec // chart escapes all names
+	return Figure{Title: title, Caption: caption, SVG: template.HTML(svg)} //nolint:gosec // drawn by this program, which escapes the texts
 }

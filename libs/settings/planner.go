@@ -20,6 +20,7 @@ type Planner struct {
 	MaxRestartsPerHour int
 	PreemptUnsaved     bool
 	StarvationBound    time.Duration
+	UsageHalfLife      time.Duration
 	FairnessBound      float64
 	EnergyWeight       float64
 	EnergyRates        string
@@ -57,6 +58,7 @@ func (c *Planner) Declare(set *config.Set) {
 	s.Float(&c.PowerBudgetWatts, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)").Flag().Between(0, math.MaxFloat64)
 	s.Duration(&c.StarvationBound, "starvation-bound", time.Hour,
 		"a job that has waited longer goes before others of its priority (policy switchyard), and has devices reserved (every policy)").Above(0)
+	s.Duration(&c.UsageHalfLife, "usage-half-life", 7*24*time.Hour, "time after which device time that a tenant has used counts half against its shares").Above(0)
 	s.Float(&c.FairnessBound, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)").Check(func() error {
 		if !(c.FairnessBound == 0 || c.FairnessBound >= 1 && !math.IsInf(c.FairnessBound, 0)) {
 			return errors.New("want 0, or 1 or more")

@@ -148,7 +148,8 @@ type Spec struct {
 	// Cores is the number of processors and MainMemoryMiB the main memory that each process of the job may use.
 	// Default: the processors of its CPU slots, or all of its node's, and all memory. A job that takes
 	// more memory is ended and has failed with the reason OutOfMemory. Processes on one node without containers have
-	// their memory together.
+	// their memory together. A node's main memory is given once: a job waits while jobs that asked for some leave less
+	// than it asks for.
 	Cores         int   `json:"cores,omitempty"`
 	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
 	// Ports are container ports to expose on the node. A process without an image listens on the node itself: both numbers

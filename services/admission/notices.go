@@ -172,7 +172,7 @@ func (n *notices) note(ctx context.Context, r result, now time.Time) time.Durati
 	if r.err != nil && now.Sub(r.At) < noticeKept {
 		f := n.failed[r.Key]
 		pause := min(firstNoticePause<<min(f.tries, 10), longestNoticePause)
-		pause += rand.N(pause / 4) //nolint:gosec // jitter
+		pause += rand.N(pause / 4)
 		n.failed[r.Key] = failure{f.tries + 1, now.Add(pause)}
 		if ctx.Err() == nil {
 			n.log.Warn("a notice was not delivered", "job", r.Job, "notice", r.Key, "tries", f.tries+1, "error", r.err)

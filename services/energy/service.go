@@ -54,6 +54,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if s.config.Tariff != "" {
 		l.price, l.currency = prices.Price, prices.Tariff.Currency
 	}
+	quotas, err := newSpendings(ctx, b, p.Log)
+	if err != nil {
+		return err
+	}
 	p.Metrics.MustRegister(newCollector(l))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.WatchShared(ctx, l.observe, p.Started) })
@@ -63,6 +67,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		})
 	})
 	work.Go(l.keepSettling)
+	work.Go(quotas.run)
 	work.Go(func(ctx context.Context) error { return keepGrid(ctx, prices, rates, p.Log) })
 	if s.config.InfluxURL != "" {
 		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p, prices) })

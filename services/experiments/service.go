@@ -10,9 +10,11 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
 // Service is the experiments service.
@@ -36,8 +38,14 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, c.experimentFacts()) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, c.jobFacts()) })
 	work.Go(func(ctx context.Context) error { return c.keepPolling(ctx) })
+	work.Go(func(ctx context.Context) error { return bus.Answer(ctx, b, contract.SuggestSubject, suggest) })
 	p.Started()
 	return work.Wait()
+}
+
+// suggest answers a client that runs its trials itself.
+func suggest(_ context.Context, q contract.SuggestionRequest) (contract.Suggestion, error) {
+	return search.Suggest(q)
 }
 
 // experimentFacts returns the consumer of facts about experiments.

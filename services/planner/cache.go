@@ -35,9 +35,12 @@ type cache struct {
 	// conditions and eligible are by node.
 	conditions map[string]train.NodeCondition
 	eligible   map[string]train.Eligibility
-	bounds     map[string]access.Tenant // of tenants
-	missing    map[string]bool
-	restarts   restartMean
+	// bounds are those of tenants, spendings the energy that they have used.
+	bounds    map[string]access.Tenant
+	spendings map[string]contract.Spending
+	usage     usage
+	missing   map[string]bool
+	restarts  restartMean
 	// changed has room for one signal that something is new.
 	changed chan struct{}
 }
@@ -48,10 +51,12 @@ func newCache() *cache {
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
-		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
+		spendings: map[string]contract.Spending{}, usage: newUsage(),
+		restarts: restartMean{counted: map[train.JobID]int{}}, silence: newSilence(),
 		missing: map[string]bool{
 			string(contract.Jobs): true, string(contract.Nodes): true, string(contract.Attempts): true, string(contract.Reports): true, string(contract.Models): true,
 			string(contract.Rates): true, string(contract.Conditions): true, string(contract.Eligibility): true, string(contract.Tenants): true,
+			string(contract.Spendings):    true,
 			string(contract.Interference): true, string(contract.Links): true, string(contract.Settings): true,
 		},
 	}
@@ -104,6 +109,7 @@ func (p *cache) observeJob(e bus.Entry[*train.Job], deleted bool) {
 	if e.Value.State.Terminal() {
 		// An ended job is of no interest, and there may be very many of them.
 		deleted = true
+		p.usage.leave(e.Value)
 	}
 	before := p.jobs[e.Key]
 	if deleted {
@@ -175,8 +181,11 @@ func (p *cache) listen(now time.Time, connected bool) {
 func (p *cache) observeAttempt(e bus.Entry[train.Attempt], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !deleted {
+	if deleted {
+		p.usage.forget(e.Key)
+	} else {
 		p.restarts.see(e.Value)
+		p.usage.see(e.Value)
 	}
 	observe(p, p.attempts, e, deleted)
 }
@@ -224,6 +233,15 @@ func (p *cache) observeTenant(e bus.Entry[access.Tenant], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	observe(p, p.bounds, e, deleted)
+}
+
+// observeSpending takes note of the energy that a tenant has used: the decisions that come anyway see it.
+func (p *cache) observeSpending(e bus.Entry[contract.Spending], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.spendings, e.Key); !deleted {
+		p.spendings[e.Key] = e.Value
+	}
 }
 
 // node returns a node, and how many nodes there are.
@@ -278,6 +296,7 @@ func (p *cache) interference(nodes []train.Node) map[string]*curve.Interference 
 func (p *cache) state(now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.advance(now)
 	return p.records().State(now, last, known, terms)
 }
 
@@ -286,6 +305,7 @@ func (p *cache) records() records.Records {
 		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes,
 		Links: p.degraded(), Silence: func(n train.NodeID) time.Duration { return p.silence.of(string(n)) }, Interference: p.interference,
 		RestartSeconds: p.restarts.seconds(), Conditions: p.conditions, Eligibility: p.eligible, Tenants: p.bounds,
+		Spendings: p.spendings, Usage: p.usage.DeviceSeconds,
 	}
 }
 

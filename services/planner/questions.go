@@ -25,6 +25,8 @@ const (
 	mostFacts = 500_000
 )
 
+var errNotReady = errors.New("the planner has just started and has not read all records yet")
+
 // questions answers what-if questions from what the planner knows. It works beside the loop, one question at a time.
 type questions struct {
 	bus     *bus.Bus
@@ -67,7 +69,7 @@ func (q *questions) answer(ctx context.Context, asked whatif.Question) (whatif.A
 
 func (q *questions) simulate(ctx context.Context, asked whatif.Question) (whatif.Answer, error) {
 	if !q.cache.ready() {
-		return whatif.Answer{}, &whatif.Refusal{Message: "the planner has just started and has not read all records yet", Fix: "ask again in a moment"}
+		return whatif.Answer{}, &whatif.Refusal{Message: errNotReady.Error(), Fix: "ask again in a moment"}
 	}
 	if asked.Job != nil {
 		return q.try(ctx, *asked.Job)
@@ -121,7 +123,7 @@ func (p *cache) recorded(terms plan.State) ([]train.Node, []train.Model, *plan.S
 	defer p.mu.Unlock()
 	nodes := slices.Collect(maps.Values(p.nodes))
 	slices.SortFunc(nodes, func(x, y train.Node) int { return strings.Compare(string(x.ID), string(y.ID)) })
-	s := terms
+	s := p.records().Terms(terms)
 	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = p.restarts.seconds()
 	}

@@ -2,10 +2,11 @@ package planner
 
 import "github.com/switchyard-dl/switchyard/libs/train"
 
-// restartMean is the mean time from the end of an attempt that was asked to leave to the start of the next one,
-// over the latest restarts.
+// restartMean is the mean time for which an attempt that goes on held its devices before its processes ran, over the
+// latest restarts. How long a job waited in the queue before that is no price of a restart: its devices worked for
+// others.
 type restartMean struct {
-	left       map[train.JobID]train.Attempt
+	counted    map[train.JobID]int // by job, the attempt that was counted
 	sum, count float64
 }
 
@@ -13,24 +14,18 @@ type restartMean struct {
 const remembered = 20
 
 func (r *restartMean) see(a train.Attempt) {
-	if a.Phase == train.PhaseExited {
-		if a.Outcome == train.OutcomePreempted && !a.ExitedAt.IsZero() {
-			r.left[a.Job] = a
-		}
+	switch {
+	case a.Phase == train.PhaseExited:
+		delete(r.counted, a.Job)
+		return
+	case a.Number < 2 || a.ClaimedAt.IsZero() || a.StartedAt.IsZero() || r.counted[a.Job] == a.Number:
 		return
 	}
-	before, left := r.left[a.Job]
-	if !left || a.StartedAt.IsZero() {
-		return
-	}
-	delete(r.left, a.Job)
-	if a.Number != before.Number+1 {
-		return
-	}
+	r.counted[a.Job] = a.Number
 	if r.count == remembered {
 		r.sum, r.count = r.sum*(remembered-1)/remembered, remembered-1
 	}
-	r.sum += max(a.StartedAt.Sub(before.ExitedAt).Seconds(), 0)
+	r.sum += max(a.StartedAt.Sub(a.ClaimedAt).Seconds(), 0)
 	r.count++
 }
 

@@ -64,6 +64,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching := pool.New().WithContext(ctx).WithCancelOnError()
+	if err := keepUsage(ctx, b, p.Log, known, s.config.UsageHalfLife, watching); err != nil {
+		return err
+	}
 	rates := &grid{path: s.config.EnergyRates, carbonWeight: s.config.CarbonWeight, log: p.Log}
 	checked := newVerifier(m)
 	observeJob := func(e bus.Entry[*train.Job], deleted bool) {
@@ -105,6 +108,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(l.recorder.run)
 	asked := &questions{bus: b, log: p.Log, cache: known, terms: s.terms(), policy: policy, grid: rates, now: time.Now, timeout: answerTimeout}
 	watching.Go(asked.run)
+	watching.Go(asked.runOutlooks)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
 }
@@ -118,7 +122,7 @@ func (s *Service) terms() plan.State {
 			RestartSeconds: s.config.RestartPrice.Seconds(), MinRescaleSeconds: s.config.RescaleMinInterval.Seconds(), MaxRestartsPerHour: s.config.MaxRestartsPerHour,
 			AtEpochs: true, PreemptUnsaved: s.config.PreemptUnsaved,
 			LinkLossBound:     s.config.LinkLossBound,
-			StarvationSeconds: s.config.StarvationBound.Seconds(), FairnessBound: s.config.FairnessBound, EnergyWeight: s.config.EnergyWeight,
+			StarvationSeconds: s.config.StarvationBound.Seconds(), FairnessBound: s.config.FairnessBound, UsageHalfLifeSeconds: s.config.UsageHalfLife.Seconds(), EnergyWeight: s.config.EnergyWeight,
 		},
 	}
 }
@@ -148,15 +152,19 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Eligibility, known.observeEligibility),
 		follow(ctx, b, watching, known, contract.Tenants, known.observeTenant),
 		follow(ctx, b, watching, known, contract.Rates, rates.see),
+		follow(ctx, b, watching, known, contract.Spendings, known.observeSpending, contract.SpendingKey("*")),
 	)
 }
 
-// follow opens a bucket and has each of its records seen; the cache is complete in it once all were.
-func follow[T any](ctx context.Context, b *bus.Bus, watching *pool.ContextPool, known *cache, bucket contract.Bucket[T], see func(bus.Entry[T], bool)) error {
+// follow opens a bucket and has each of its records seen, or those that patterns match; the cache is complete in it
+// once all were.
+func follow[T any](ctx context.Context, b *bus.Bus, watching *pool.ContextPool, known *cache, bucket contract.Bucket[T], see func(bus.Entry[T], bool), patterns ...string) error {
 	records, err := bus.OpenKV(ctx, b, bucket)
 	if err != nil {
 		return err
 	}
-	watching.Go(func(ctx context.Context) error { return records.Watch(ctx, see, known.complete(string(bucket))) })
+	watching.Go(func(ctx context.Context) error {
+		return records.Watch(ctx, see, known.complete(string(bucket)), patterns...)
+	})
 	return nil
 }

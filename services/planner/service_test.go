@@ -331,22 +331,20 @@ func TestStateOfThePicture(t *testing.T) {
 	}
 }
 
-func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
+func TestRestartPriceIsTheMeanTimeToStart(t *testing.T) {
 	p := newCache()
 	try := func(a train.Attempt) { p.observeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	for i, gap := range []int64{2, 4} {
+	for i, start := range []int64{2, 4} {
 		job := train.JobID(fmt.Sprintf("j%d", i))
-		try(train.Attempt{Job: job, Number: 1, Phase: train.PhaseRunning, StartedAt: at(10)})
-		try(train.Attempt{Job: job, Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomePreempted, StartedAt: at(10), ExitedAt: at(100)})
-		try(train.Attempt{Job: job, Number: 2, Phase: train.PhaseClaimed})
+		try(train.Attempt{Job: job, Number: 1, Phase: train.PhaseRunning, ClaimedAt: at(1), StartedAt: at(10)})
+		try(train.Attempt{Job: job, Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomePreempted, ClaimedAt: at(1), StartedAt: at(10), ExitedAt: at(20)})
+		// It waited in the queue for longer than its restart took.
+		try(train.Attempt{Job: job, Number: 2, Phase: train.PhaseClaimed, ClaimedAt: at(100)})
 		for range 3 { // a watch repeats itself
-			try(train.Attempt{Job: job, Number: 2, Phase: train.PhaseRunning, StartedAt: at(100 + gap)})
+			try(train.Attempt{Job: job, Number: 2, Phase: train.PhaseRunning, ClaimedAt: at(100), StartedAt: at(100 + start)})
 		}
 	}
-	// The delay after a loss is not the price of a restart.
-	try(train.Attempt{Job: "lost", Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomeRecovering, ExitedAt: at(100)})
-	try(train.Attempt{Job: "lost", Number: 2, Phase: train.PhaseRunning, StartedAt: at(160)})
 	if got := p.state(at(200), train.Plan{}, false, plan.State{}).Tuning.RestartSeconds; got != 3 {
 		t.Errorf("restart price %v s, want the mean of 2 and 4", got)
 	}

@@ -3,8 +3,8 @@ package planner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -35,13 +35,25 @@ func (q *questions) try(ctx context.Context, job train.Job) (whatif.Answer, erro
 		job.TunedBatch = job.Spec.BatchSize // the one that was submitted is the first to try
 	}
 	now := q.now()
+	next := q.decide(job, model, now, last, known)
+	trial := whatif.NewOutlook(last, next, job.ID)
+	q.spend(&trial, job.Spec, now)
+	return whatif.Answer{Trial: &trial}, nil
+}
+
+// decide decides as the loop would, with a record of a job instead of the one that is known, if any is.
+func (q *questions) decide(job train.Job, model *train.Model, now time.Time, last train.Plan, known bool) train.Plan {
 	terms := q.terms
 	terms.Rates = q.grid.rates(now)
 	next := plan.Decide(q.cache.with(job, model, now, last, known, terms), q.policy)
 	next.DecidedAt = now.UTC()
-	trial := whatif.NewTrial(last, next, job.ID)
-	trial.PowerWatts = q.cache.powerFor(job.Spec, trial.Allocation)
-	return whatif.Answer{Trial: &trial}, nil
+	return next
+}
+
+// spend adds the power and the energy of a job.
+func (q *questions) spend(o *train.Outlook, spec train.Spec, now time.Time) {
+	o.PowerWatts = q.cache.powerFor(spec, o.Allocation)
+	o.Energy = o.EnergyFrom(now)
 }
 
 // newestPlan reads the newest plan; known is false if there is none.
@@ -57,12 +69,14 @@ func (q *questions) newestPlan(ctx context.Context) (p train.Plan, known bool, e
 	return decided.Plan, unreadable == nil, nil
 }
 
-// with is the state of a decision with one more job.
+// with is the state of a decision with a record of a job instead of the one that is known, if any is.
 func (p *cache) with(job train.Job, model *train.Model, now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.records()
-	r.Jobs = slices.Values(slices.AppendSeq([]*train.Job{&job}, r.Jobs))
+	others := maps.Clone(p.jobs)
+	others[string(job.ID)] = &job
+	r.Jobs = maps.Values(others)
 	if model != nil {
 		r.Models = maps.Clone(r.Models)
 		r.Models[string(job.ID)] = *model
@@ -91,4 +105,61 @@ func (p *cache) powerFor(spec train.Spec, a *train.Allocation) float64 {
 		}
 	}
 	return least * float64(spec.MinDevices)
+}
+
+// mostVariants bounds a question: each is a decision.
+const mostVariants = 16
+
+// runOutlooks answers until ctx ends what other wishes of a job would lead to.
+func (q *questions) runOutlooks(ctx context.Context) error {
+	return bus.Answer(ctx, q.bus, train.OutlookSubject, q.outlooks)
+}
+
+// outlooks decides on the job as it is and on each variant, all at the same moment.
+func (q *questions) outlooks(ctx context.Context, asked train.OutlookRequest) (train.OutlookAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	if len(asked.Variants) > mostVariants {
+		return train.OutlookAnswer{}, fmt.Errorf("%d variants are asked for, want at most %d", len(asked.Variants), mostVariants)
+	}
+	if !q.cache.ready() {
+		return train.OutlookAnswer{}, errNotReady
+	}
+	job, known := q.cache.job(asked.Job)
+	if !known {
+		return train.OutlookAnswer{}, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
+	}
+	last, planned, err := q.newestPlan(ctx)
+	if err != nil {
+		return train.OutlookAnswer{}, err
+	}
+	now := q.now()
+	asIs := q.decide(job, nil, now, last, planned)
+	answer := train.OutlookAnswer{DecidedAt: asIs.DecidedAt}
+	for _, variant := range append([]train.Variant{{}}, asked.Variants...) {
+		tried := train.JobOutlook{Variant: variant}
+		spec, refused := variant.Apply(job.Spec)
+		if tried.Refused = refused; refused == nil {
+			changed := job
+			changed.Spec = spec
+			next := q.decide(changed, nil, now, last, planned)
+			o := whatif.NewOutlook(last, next, job.ID)
+			o.Shifted, o.ShiftedMore = whatif.Shifts(asIs, next, job.ID)
+			q.spend(&o, spec, now)
+			tried.Outlook = &o
+		}
+		answer.Outlooks = append(answer.Outlooks, tried)
+	}
+	return answer, ctx.Err()
+}
+
+// job returns the record of a job that has not ended.
+func (p *cache) job(id train.JobID) (train.Job, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	job := p.jobs[string(id)]
+	if job == nil || job.State.Terminal() {
+		return train.Job{}, false
+	}
+	return *job, true
 }

@@ -28,7 +28,7 @@ func TestAJobIsTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &questions{bus: b.bus, log: slog.New(slog.DiscardHandler), cache: known, policy: policy, now: time.Now, timeout: time.Minute}
-	try := func(priority int) whatif.Trial {
+	try := func(priority int) train.Outlook {
 		t.Helper()
 		spec := train.Spec{Name: "tried", Priority: &priority}.WithDefaults()
 		answer, err := q.answer(b.ctx, whatif.Question{Job: &train.Job{ID: "tried", Spec: spec, State: train.StateQueued, SubmittedAt: time.Now()}})
@@ -78,9 +78,56 @@ func TestATrialNamesWhoMoves(t *testing.T) {
 		Allocations: []train.Allocation{on("moves", "gpu:1"), on("stays", "gpu:2"), on("starts", "gpu:3"), on("tried", "gpu:0")},
 		Waiting:     []train.Waiting{{Job: "leaves", Blockers: []train.Reason{{Code: "Preempted"}}}},
 	}
-	got := whatif.NewTrial(last, next, "tried")
-	want := []whatif.Move{{Job: "moves", Places: on("moves", "gpu:1").Places()}, {Job: "leaves", Reason: train.Reason{Code: "Preempted"}}}
+	got := whatif.NewOutlook(last, next, "tried")
+	want := []train.Move{{Job: "moves", Places: on("moves", "gpu:1").Places()}, {Job: "leaves", Reason: train.Reason{Code: "Preempted"}}}
 	if diff := cmp.Diff(want, got.Moved); diff != "" || got.Allocation == nil || len(got.Starts) != 1 || got.Starts[0] != "starts" {
 		t.Errorf("%+v\n%s", got, diff)
+	}
+}
+
+// The planner says what another wish of a job would do to it and to the others, and nothing changes by the question.
+func TestAVariantOfAJobIsTried(t *testing.T) {
+	b := newBench(t)
+	known := newCache()
+	clear(known.missing)
+	now := time.Now()
+	known.observeNode(now, bus.Entry[train.Node]{Key: "n", Value: train.Node{
+		ID: "n", JobAPI: "x", SeenAt: now, Cores: 1, Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 1 << 30}},
+	}}, false)
+	policy, err := plan.Find("switchyard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []train.JobID{"first", "second"} {
+		spec := train.Spec{Name: string(id), EstimatedHours: 2, Device: train.KindGPU}.WithDefaults()
+		known.observeJob(bus.Entry[*train.Job]{Key: string(id), Value: &train.Job{ID: id, Spec: spec, State: train.StateQueued, SubmittedAt: now.Add(time.Duration(i) * time.Second)}}, false)
+	}
+	q := &questions{bus: b.bus, log: slog.New(slog.DiscardHandler), cache: known, policy: policy, now: func() time.Time { return now }, timeout: time.Minute}
+	more := 70
+	answer, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "second", Variants: []train.Variant{{Priority: &more}, {Devices: 2}, {Share: true}}})
+	if err != nil || len(answer.Outlooks) != 4 {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	asIs, ahead, wide, shared := answer.Outlooks[0], answer.Outlooks[1], answer.Outlooks[2], answer.Outlooks[3]
+	if asIs.Waiting == nil || len(asIs.Shifted) > 0 || asIs.Predicted.Finish == nil || asIs.Energy == nil {
+		t.Errorf("as it is: %+v", asIs.Outlook)
+	}
+	if ahead.Allocation == nil || !ahead.Predicted.Finish.Expected.Before(asIs.Predicted.Finish.Expected) {
+		t.Errorf("with priority: %+v", ahead.Outlook)
+	}
+	if s := ahead.Shifted; len(s) != 1 || s[0].Job != "first" || s[0].Seconds < 3600 || !s[0].Finish.Expected.After(now) {
+		t.Errorf("who is delayed: %+v", s)
+	}
+	if wide.Waiting == nil || wide.Waiting.Blockers[0].Code != "DevicesTooFew" {
+		t.Errorf("on two devices: %+v", wide.Outlook)
+	}
+	if shared.Refused == nil || shared.Refused.Code != "MemoryUnknown" || shared.Outlook != nil {
+		t.Errorf("shared, of unknown memory: %+v", shared)
+	}
+	if again, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "second"}); err != nil || again.Outlooks[0].Waiting == nil || *known.jobs["second"].Spec.Priority != train.DefaultPriority {
+		t.Errorf("afterwards: %+v, %v", again, err)
+	}
+	if _, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "gone"}); err == nil {
+		t.Error("a job that nobody knows has an outlook")
 	}
 }

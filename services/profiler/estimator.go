@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"unique"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -19,6 +20,8 @@ import (
 type estimator struct {
 	mu   sync.Mutex
 	jobs map[train.JobID]*learn.Job
+	// queued are jobs of which nothing is known but that they were admitted.
+	queued map[train.JobID]queued
 	// fresh are the jobs with a new epoch or an unwritten model. sampled are the jobs with only new heartbeats, which
 	// can wait.
 	fresh   map[train.JobID]struct{}
@@ -41,7 +44,7 @@ type estimator struct {
 
 func newEstimator() *estimator {
 	return &estimator{
-		jobs: map[train.JobID]*learn.Job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: tick.NewSignal(),
+		jobs: map[train.JobID]*learn.Job{}, queued: map[train.JobID]queued{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: tick.NewSignal(),
 		residency: newResidency(), interference: newInterference(),
 	}
 }
@@ -67,10 +70,10 @@ func (e *estimator) fact(m bus.Message) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	id := train.JobID(m.Parsed.ID)
-	j := e.jobs[id]
+	j := e.unqueue(id)
 	if j == nil {
 		if b, ok := body.(*event.Admitted); ok && b.Spec.Array == "" {
-			e.admit(learn.New(id, b.Spec, e.interference.device))
+			e.admit(id, b.Spec, m.Data)
 		}
 		return nil // of a job that has ended, or was never admitted
 	}
@@ -131,6 +134,11 @@ func (e *estimator) teach(teacher *learn.Job, taught bool) {
 			e.fresh[id] = struct{}{}
 		}
 	}
+	for id, q := range e.queued {
+		if q.family == unique.Make(family) {
+			e.fresh[id] = struct{}{}
+		}
+	}
 	e.wake.Send()
 }
 
@@ -164,21 +172,7 @@ func (e *estimator) jobStopped(j *learn.Job) {
 func (e *estimator) beginning(_ context.Context, spec train.Spec) (train.Model, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	j := learn.New("", spec, e.interference.device)
-	j.Peaks = e.peaks.Of(curve.KindOf(spec).Family)
-	e.library.Lend(j)
-	return j.Model(), nil
-}
-
-// admit begins with a job. What its family has taught already makes a model, and so does the memory of jobs of its
-// program.
-func (e *estimator) admit(j *learn.Job) {
-	e.jobs[j.ID] = j
-	j.Peaks = e.peaks.Of(curve.KindOf(j.Spec).Family)
-	if e.library.Lend(j) || len(j.Peaks) > 0 {
-		e.fresh[j.ID] = struct{}{}
-		e.wake.Send()
-	}
+	return e.begin("", spec, e.peaks.Of(curve.KindOf(spec).Family)).Model(), nil
 }
 
 // remember keeps how much memory a job needed, for jobs of its family.
@@ -222,7 +216,7 @@ func (e *estimator) caughtUp() {
 func (e *estimator) requeue(id train.JobID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.jobs[id] != nil {
+	if _, queued := e.queued[id]; queued || e.jobs[id] != nil {
 		e.fresh[id] = struct{}{}
 	}
 }
@@ -253,6 +247,10 @@ func (e *estimator) update(id train.JobID) (update, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	j := e.jobs[id]
+	if q, is := e.queued[id]; is {
+		j = q.job(e, id)
+		return update{model: j.Model()}, j.Begins()
+	}
 	if j == nil {
 		return update{}, false
 	}
@@ -282,5 +280,5 @@ func (e *estimator) note(id train.JobID, note func(*learn.Job)) {
 func (e *estimator) size() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.jobs)
+	return len(e.jobs) + len(e.queued)
 }

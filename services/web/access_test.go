@@ -65,7 +65,7 @@ func sharedBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(open) })
-	if err := os.Chmod(open, 0o755); err != nil { //nolint:gosec // other users pass
+	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	b.config.SharedSocket, b.config.Listen = filepath.Join(open, "web.sock"), "127.0.0.1:0"
@@ -261,6 +261,14 @@ func TestAPersonWhoAsksTooOftenWaits(t *testing.T) {
 	}
 	if _, err := b.bus.Last(b.ctx, event.StreamJobs, event.JobSubject("second", event.FactSubmitted)); err == nil {
 		t.Error("it is stored")
+	}
+	key, _ := access.Key(userOf(askerUID))
+	told, err := b.bus.Last(b.ctx, event.StreamAccess, event.Subject{Entity: event.EntityAccess, ID: key, Fact: event.FactRefused, Version: 1})
+	if err != nil {
+		t.Fatalf("the audit trail does not have it: %v", err)
+	}
+	if body, err := event.Decode[event.AccessRefused](told.Data); err != nil || body.Operation != access.Submit || !strings.Contains(body.Message, "TooManyRequests") || !strings.Contains(body.Request, "second") {
+		t.Errorf("%+v, %v", body, err)
 	}
 	bound(60_000)
 	b.until("the new bound acts", func() bool { return submit("third").StatusCode == http.StatusAccepted })

@@ -241,7 +241,7 @@ func (d *door) logout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *door) setCookie(w http.ResponseWriter, value string, seconds int) {
-	http.SetCookie(w, &http.Cookie{Name: d.cookieName(), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // it is for loopback, which has no TLS
+	http.SetCookie(w, &http.Cookie{Name: d.cookieName(), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
 // save writes the sessions down; the caller holds mu.

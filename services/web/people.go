@@ -77,7 +77,7 @@ func (s server) may(r *http.Request, op access.Operation, owner access.Owner) er
 	if !is {
 		return nil
 	}
-	s.refusals.note(r, denied)
+	s.refusals.note(r, denied.Person.Name, denied.Operation, denied)
 	return problemError{problem(http.StatusForbidden, denied.Error(), denied.Fix())}
 }
 

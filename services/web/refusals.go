@@ -15,8 +15,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// refusals stores what people asked for and may not do. A person who asks again and again fills no disk: after some
-// refusals at once there is one in a second, which counts the others.
+// refusals stores what people asked for and may not do, or not so often. A person who asks again and again fills no
+// disk: after some refusals at once there is one in a second, which counts the others.
 type refusals struct {
 	bus *bus.Bus
 	log *slog.Logger
@@ -41,9 +41,9 @@ func newRefusals(b *bus.Bus, log *slog.Logger, now func() time.Time) *refusals {
 	return &refusals{bus: b, log: log, now: now, rate: rate.NewLimiter(rate.Every(refusalEvery), refusalsAtOnce)}
 }
 
-// note stores a refusal.
-func (s *refusals) note(r *http.Request, denied *access.DeniedError) {
-	key, err := access.Key(denied.Person.Name)
+// note stores that a person was refused something.
+func (s *refusals) note(r *http.Request, person string, op access.Operation, why error) {
+	key, err := access.Key(person)
 	missed, stored := s.turn()
 	if err != nil || !stored {
 		return
@@ -52,13 +52,13 @@ func (s *refusals) note(r *http.Request, denied *access.DeniedError) {
 	fact := event.Fact{
 		Subject: event.Subject{Entity: event.EntityAccess, ID: key, Fact: event.FactRefused, Version: 1}, Key: "access/" + key + "/refused/" + rand.Text(),
 		Body: event.AccessRefused{
-			Person: denied.Person.Name, Door: cameBy(r), Operation: denied.Operation, Request: request[:min(len(request), maxRequest)], Message: denied.Error(), Missed: missed,
+			Person: person, Door: cameBy(r), Operation: op, Request: request[:min(len(request), maxRequest)], Message: why.Error(), Missed: missed,
 		},
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), refusalWait)
 	defer cancel()
 	if err := s.bus.Publish(ctx, fact); err != nil {
-		s.log.Warn("a refusal is not stored", "person", denied.Person.Name, "operation", denied.Operation, "error", err)
+		s.log.Warn("a refusal is not stored", "person", person, "operation", op, "error", err)
 	}
 }
 

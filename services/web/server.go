@@ -29,11 +29,12 @@ type server struct {
 	url   string
 	bus   *bus.Bus
 	known *known
-	// door knows who asks, refusals stores what they may not do.
-	door     *door
-	refusals *refusals
-	rates    *rates
-	now      func() time.Time
+	// door knows who asks, refusals stores what they may not do, floods what they may not do so often: who asks too often
+	// hides no other's refusal.
+	door             *door
+	refusals, floods *refusals
+	rates            *rates
+	now              func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
 }
@@ -48,21 +49,27 @@ type answer struct {
 // handler serves the table of routes.
 func (s server) handler() http.Handler {
 	answers := map[string]func(api.Route, *http.Request) (answer, error){
-		api.RouteAbout:   s.about,
-		api.RouteJobs:    listed(s, func(x *index.Index, q view.Query) (view.Page, error) { return view.Jobs(x, q, s.now()) }),
-		api.RouteJob:     s.job,
-		api.RouteExplain: s.explain,
-		api.RouteStands:  s.standing,
-		api.RouteRecords: s.records,
-		api.RouteLog:     executor[train.LogRequest, train.LogChunk](s, access.ReadOutput, train.LogSubject, logQuestion),
-		api.RouteFiles:   executor[train.FileRequest, train.FileAnswer](s, access.ReadFiles, train.FileSubject, fileQuestion),
-		api.RouteNodes:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.Nodes(x, q, s.now()), nil }),
-		api.RoutePlan:    listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
-		api.RouteEnergy:  s.energy,
-		api.RouteUsers:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Users, q), nil }),
-		api.RouteTenants: listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Tenants, q), nil }),
-		api.RouteLink:    s.door.postLink,
-		api.RouteModels:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
+		api.RouteAbout:    s.about,
+		api.RouteJobs:     listed(s, func(x *index.Index, q view.Query) (view.Page, error) { return view.Jobs(x, q, s.now()) }),
+		api.RouteJob:      s.job,
+		api.RouteExplain:  s.explain,
+		api.RouteStands:   s.standing,
+		api.RouteWhatIf:   s.whatIf,
+		api.RouteEpochs:   s.epochs,
+		api.RouteSuggest:  s.suggest,
+		api.RouteRecords:  s.records,
+		api.RouteLog:      executor[train.LogRequest, train.LogChunk](s, access.ReadOutput, train.LogSubject, logQuestion),
+		api.RouteFiles:    executor[train.FileRequest, train.FileAnswer](s, access.ReadFiles, train.FileSubject, fileQuestion),
+		api.RouteNodes:    listed(s, func(x *index.Index, q view.Query) (any, error) { return view.Nodes(x, q, s.now()), nil }),
+		api.RoutePlan:     listed(s, func(x *index.Index, _ view.Query) (any, error) { return x.Plan(), nil }),
+		api.RouteEnergy:   s.energy,
+		api.RouteNetwork:  s.network,
+		api.RouteSearches: s.experiments,
+		api.RouteSearch:   s.experiment,
+		api.RouteUsers:    listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Users, q), nil }),
+		api.RouteTenants:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Tenants, q), nil }),
+		api.RouteLink:     s.door.postLink,
+		api.RouteModels:   listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Models, q), nil }),
 	}
 	mux := http.NewServeMux()
 	for _, r := range api.Routes() {
@@ -256,17 +263,23 @@ func executor[Q, A any](s server, op access.Operation, subject func(train.NodeID
 		if err != nil {
 			return answer{}, fmt.Errorf("offset: want a whole number, found %q", values.Get("offset"))
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), waiting)
-		defer cancel()
-		reply, err := bus.Ask[Q, A](ctx, s.bus, subject(train.NodeID(r.PathValue("id"))), question(job, values.Get("path"), offset))
-		switch {
-		case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
-			err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
-		case err != nil:
-			err = problemError{problem(http.StatusBadGateway, err.Error(), "")}
-		}
+		reply, err := askService[Q, A](r.Context(), s, subject(train.NodeID(r.PathValue("id"))), question(job, values.Get("path"), offset))
 		return answer{body: reply}, err
 	}
+}
+
+// askService asks another service. An error is a problem.
+func askService[Q, A any](ctx context.Context, s server, subject string, question Q) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, waiting)
+	defer cancel()
+	reply, err := bus.Ask[Q, A](ctx, s.bus, subject, question)
+	switch {
+	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
+		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+	case err != nil:
+		err = problemError{problem(http.StatusBadGateway, err.Error(), "")}
+	}
+	return reply, err
 }
 
 func logQuestion(job train.JobID, _ string, offset int64) train.LogRequest {

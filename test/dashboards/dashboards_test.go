@@ -132,7 +132,7 @@ func compare(t *testing.T, page string) {
 	t.Helper()
 	const path = "testdata/panels.txt"
 	if *update {
-		if err := os.WriteFile(path, []byte(page), 0o644); err != nil { //nolint:gosec // test data
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,6 +43,7 @@ const loop = `import switchyard\nwith switchyard.job() as job:\n    for epoch in
 var pages = []page{
 	{path: "README.md", after: ended},
 	{path: "docs/tutorial.md"},
+	{path: "docs/python-client.md", before: running, after: ended},
 	{path: "libs/python/README.md", before: "test -x $TORCH\n" + running, after: ended},
 	{path: "docs/job-file.md"},
 	{path: "docs/your-script.md", before: running + "echo 'print(1)' >train.py"},
@@ -74,6 +75,7 @@ var programs = map[string]struct{ before, after, run string }{
 		after: "assert state['steps'] == 4 * 3, state\n",
 		run:   "switchyard run --epochs 4 python3 $BLOCK && test -e killed",
 	},
+	"from switchyard.client import Yard": {run: "PYTHONPATH=libs/python python3 $BLOCK"},
 	"import switchyard, torch": {
 		before: "import torch\n" +
 			"model = torch.nn.Linear(2, 1)\n" +
@@ -126,8 +128,8 @@ func TestEveryBlockIsKnown(t *testing.T) {
 	}
 }
 
-// Who does what the README says, line by line, and then the tutorial, gets what they say. Here the programs are built
-// already.
+// Who does what the README says, line by line, and then the tutorial and the page of the Python client, gets what they
+// say. Here the programs are built already.
 func TestTheReadmeRuns(t *testing.T) {
 	t.Parallel()
 	tree := filepath.Join(t.TempDir(), "switchyard")
@@ -138,7 +140,7 @@ func TestTheReadmeRuns(t *testing.T) {
 	}
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin")+"/", "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor")
 	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin", "switchyard-trainer"), "../../examples/gotrainer")
-	for _, p := range pages[:2] {
+	for _, p := range pages[:3] {
 		newReader(t, t.TempDir(), tree, "").read(p) // who reads the tutorial has no scheduler yet
 	}
 }
@@ -179,7 +181,7 @@ func newReader(t *testing.T, home, tree, script string) reader {
 		t.Fatal(err)
 	}
 	run(t, "go", "build", "-o", programs+"/", "./nats")
-	if err := os.WriteFile(filepath.Join(programs, "make"), []byte("#!/bin/bash\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(programs, "make"), []byte("#!/bin/bash\n"+script+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	port := bustest.FreePort(t)

@@ -94,7 +94,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t, dir: dir, programs: filepath.Join(dir, "bin"), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	l.attacker = filepath.Join(l.programs, "attacker")
 	t.Cleanup(func() { cancel(); l.end() })
-	l.must(os.Chmod(dir, 0o755)) //nolint:gosec // people pass
+	l.must(os.Chmod(dir, 0o755))
 	l.must(os.MkdirAll(l.programs, 0o755))
 	for name, env := range map[string]string{"switchyard": "CGO_ENABLED=0", "switchyard-supervisor": "CGO_ENABLED=0", "switchyard-server": "CGO_ENABLED=1"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(l.programs, name), "../../cmd/"+name)
@@ -104,18 +104,18 @@ func newLab(t *testing.T) *lab {
 		}
 	}
 	self, err := os.ReadFile(os.Args[0])
-	l.must(errors.Join(err, os.WriteFile(l.attacker, self, 0o755))) //nolint:gosec // people run it
+	l.must(errors.Join(err, os.WriteFile(l.attacker, self, 0o755)))
 	mark := strconv.Itoa(os.Getpid() % 100000)
 	l.svc = l.user("swy"+mark+"svc", "--system", "--shell", "/usr/sbin/nologin", "--home-dir", "/nonexistent")
 	l.ann = l.user("swy"+mark+"ann", "--create-home", "--home-dir", filepath.Join(dir, "ann"), "--shell", "/bin/sh", "--groups", "audio")
 	l.bob = l.user("swy"+mark+"bob", "--create-home", "--home-dir", filepath.Join(dir, "bob"), "--shell", "/bin/sh")
 	for _, p := range []person{l.ann, l.bob} {
-		l.must(os.Chmod(p.home, 0o700)) //nolint:gosec // a folder
+		l.must(os.Chmod(p.home, 0o700))
 	}
 	for _, own := range []string{"data", "run"} {
 		l.must(errors.Join(os.Mkdir(l.path(own), 0o755), os.Chown(l.path(own), l.svc.uid, l.svc.gid)))
 	}
-	l.must(os.Chmod(l.path("data"), 0o700)) //nolint:gosec // a folder
+	l.must(os.Chmod(l.path("data"), 0o700))
 	l.write("switchyard.yaml", fmt.Sprintf(`bus: {port: %d}
 data: {dir: %s}
 process: {http: "127.0.0.1:0"}
@@ -137,7 +137,7 @@ func (l *lab) must(err error) {
 
 func (l *lab) write(name, text string) {
 	l.t.Helper()
-	l.must(os.WriteFile(l.path(name), []byte(text), 0o644)) //nolint:gosec // people read it
+	l.must(os.WriteFile(l.path(name), []byte(text), 0o644))
 }
 
 // user makes a user of the machine until the end of the test.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +33,7 @@ func TestAServerForSeveralPeople(t *testing.T) {
 	}{
 		{"jobs run as their submitters", runAs},
 		{"folders are opened with the rights of the submitter", folders},
+		{"secrets are read with the rights of the submitter", secrets},
 		{"output is its owner's", output},
 		{"the launcher starts only what admission has signed, once", launches},
 		{"who was not named by the kernel runs nothing", strangers},
@@ -78,7 +80,7 @@ func folders(l *lab) {
 	if err := os.MkdirAll(secret, 0o755); err != nil { // open itself: what protects it is the home
 		l.t.Fatal(err)
 	}
-	l.must(os.WriteFile(filepath.Join(secret, "key"), []byte("hush"), 0o644)) //nolint:gosec // as above
+	l.must(os.WriteFile(filepath.Join(secret, "key"), []byte("hush"), 0o644))
 	l.must(os.Lchown(secret, l.ann.uid, l.ann.gid))
 	link := filepath.Join(l.bob.home, "link")
 	l.must(os.Symlink(secret, link))
@@ -100,6 +102,72 @@ func folders(l *lab) {
 	if job, out := l.ended(l.ann, "own"); job.State != train.StateSucceeded || !strings.Contains(out, "hush") {
 		l.t.Errorf("ann's job: %s: %s\n%s", job.State, job.Message, out)
 	}
+}
+
+// secrets gives each person a file that only she may open, and lets bob name that of ann.
+func secrets(l *lab) {
+	file := func(p person, name string, owner person, mode os.FileMode) string {
+		folder := filepath.Join(p.home, "keys")
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			l.t.Fatal(err)
+		}
+		l.must(os.WriteFile(path, []byte("canary of "+p.name+"\n"), 0o600))
+		l.must(os.Chown(folder, p.uid, p.gid))
+		l.must(os.Chown(path, owner.uid, owner.gid))
+		l.must(os.Chmod(path, mode))
+		return path
+	}
+	for _, p := range []person{l.ann, l.bob} {
+		id := "secret-" + p.name
+		// The job tells its secret backwards, and who could read where it lies meanwhile.
+		l.submit(p, id, []string{"--secret-env", "TOKEN=file:" + file(p, "token", p, 0o600)}, "sh", "-c", `echo "$TOKEN" | rev; while [ ! -e seen ]; do sleep 0.1; done`)
+		l.runs(id)
+		for _, other := range []person{l.svc, l.ann, l.bob} {
+			cmd := l.command(other, "grep", "-r", "canary of "+p.name, l.path("jobs/jobs/"+id))
+			cmd.Dir = "/"
+			if out, _ := cmd.Output(); other.uid != p.uid && len(out) > 0 {
+				l.t.Errorf("%s reads the secret of %s: %s", other.name, p.name, out)
+			}
+		}
+		l.must(os.WriteFile(filepath.Join(p.home, "seen"), nil, 0o644))
+		if job, out := l.ended(p, id); job.State != train.StateSucceeded || !strings.Contains(out, backwards("canary of "+p.name)) {
+			l.t.Errorf("%s: %s: %s\n%s", id, job.State, job.Message, out)
+		}
+	}
+	anns, link := filepath.Join(l.ann.home, "keys", "token"), filepath.Join(l.bob.home, "keys", "link")
+	l.must(os.Symlink(anns, link))
+	open := l.path("open")
+	l.must(os.Mkdir(open, 0o755))
+	l.must(os.Chown(open, l.ann.uid, l.ann.gid))
+	l.must(os.WriteFile(filepath.Join(open, "token"), []byte("canary of "+l.ann.name), 0o644))
+	for id, c := range map[string]struct{ path, want string }{
+		"another's":           {anns, "does not let " + l.bob.name},
+		"another's by a link": {link, "too many levels of symbolic links"},
+		"another's, open":     {filepath.Join(open, "token"), "is not in a folder that belongs to " + l.bob.name},
+		"handed-over":         {file(l.bob, "gift", l.ann, 0o644), "is no file that belongs to " + l.bob.name},
+		"readable":            {file(l.bob, "loose", l.bob, 0o644), "that nobody else can read (chmod 600)"},
+		"of root":             {"/etc/shadow", "is not in a folder that belongs to " + l.bob.name},
+		"of the service":      {l.path("data/keys/operator.nk"), "does not let " + l.bob.name},
+	} {
+		id = "steal-" + strings.NewReplacer(" ", "-", "'", "", ",", "").Replace(id)
+		l.submit(l.bob, id, []string{"--secret-env", "TOKEN=file:" + c.path}, "sh", "-c", `echo begun "$TOKEN"`)
+		job, out := l.ended(l.bob, id)
+		if job.State != train.StateFailed || job.Reason != "SecretMissing" || job.Attempt != 1 || strings.Contains(out, "begun") || !strings.Contains(job.Message, c.want) {
+			l.t.Errorf("%s: %s in attempt %d, %s: %s\n%s", id, job.State, job.Attempt, job.Reason, job.Message, out)
+		}
+	}
+	cmd := l.command(l.svc, filepath.Join(l.programs, "switchyard"), "events", "--all", "--once", "-o", "json")
+	cmd.Dir, cmd.Env = "/", []string{"HOME=" + l.path("data"), "SWITCHYARD_CONTEXT=" + l.path("data/context.json")}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "secret-"+l.ann.name) || strings.Contains(string(out), "canary of") {
+		l.t.Errorf("a secret is on the bus, or nothing is: %v: %s", err, out[:min(len(out), 2000)])
+	}
+}
+
+func backwards(text string) string {
+	letters := []rune(text)
+	slices.Reverse(letters)
+	return string(letters)
 }
 
 func output(l *lab) {
@@ -241,7 +309,7 @@ func killed(l *lab) {
 	if job, out := l.ended(l.bob, "waits"); job.State != train.StateSucceeded || !strings.Contains(out, l.bob.name) {
 		l.t.Errorf("%s: %s\n%s", job.State, job.Message, out)
 	}
-	l.must(os.WriteFile(filepath.Join(l.ann.home, "go"), nil, 0o644)) //nolint:gosec // a mark
+	l.must(os.WriteFile(filepath.Join(l.ann.home, "go"), nil, 0o644))
 	job, out := l.ended(l.ann, "survives")
 	if job.State != train.StateSucceeded || job.Attempt != 1 || strings.Count(out, "begun") != 1 {
 		l.t.Errorf("%s in attempt %d: %s\n%s", job.State, job.Attempt, job.Message, out)

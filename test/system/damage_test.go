@@ -190,7 +190,7 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Who notices the lost bucket first puts it back: the services, or the repair.
-	if !strings.Contains(string(log), "a bucket was lost, and was restored from a snapshot") && !strings.Contains(repaired, "what it lacks is put back from the snapshot") {
+	if !strings.Contains(string(log), "a bucket was lost, and was restored from a snapshot") && !strings.Contains(repaired, "what it lacks is put back from the newest snapshot") {
 		t.Errorf("nobody restores the bucket: %s", repaired)
 	}
 	for _, want := range []string{"the bus has lost data", "nats-server"} {

@@ -110,7 +110,7 @@ func TestAnothersOutputIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(program, text, 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(program, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	const uid = 64005
@@ -147,7 +147,8 @@ func TestThePageIsAccessible(t *testing.T) {
 	y.submit("bad", "--name", "bad", "--", "sh", "-c", "exit 3")
 	y.open(y.command("open"))
 	y.shows("one", "bad failed")
-	for place, shown := range map[string]string{"#/yard": "gpu:0", "#/jobs": "Submitted", "#/jobs/one": "hello", "#/plan": "Who waits", "#/energy": "by user"} {
+	y.search("searched")
+	for place, shown := range map[string]string{"#/experiments": "least loss", "#/experiments/searched": "<b>adam</b>", "#/yard": "gpu:0", "#/jobs": "Submitted", "#/jobs/one": "hello", "#/plan": "Who waits", "#/energy": "by user"} {
 		y.at(place)
 		y.shows(shown)
 		found, err := chromedp.Run(y.browser, chromedp.Evaluate[string](string(axe)+`;

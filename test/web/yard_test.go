@@ -67,7 +67,7 @@ func newYard(t *testing.T) *yard {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	y := &yard{t: t, ctx: ctx, dir: dir, listen: "127.0.0.1:0", shared: filepath.Join(dir, "web.sock")}

@@ -32,7 +32,7 @@ the installation, and records call him user.nk.
 ` + "```sh" + `
 switchyard user set ann --tenant vision            # a user by default
 switchyard user set bob --tenant vision --role lead
-switchyard tenant set vision --devices 8 --queued 200 --priority 60
+switchyard tenant set vision --devices 8 --queued 200 --priority 60 --energy 500 --shares 3
 switchyard user list
 switchyard tenant list
 ` + "```" + `
@@ -42,6 +42,21 @@ bounds but those of ` + "`planner.quotas`" + `. All changes act at once: fewer d
 (` + "`QuotaReached`" + ` says so), a full queue refuses with ` + "`QueueFull`" + `, a priority over the tenant's is refused with ` + "`PriorityTooHigh`" + `. Each
 person may submit and ask for something 1200 times a minute, or as often as ` + "`tenant set NAME --requests N`" + ` says for the people
 of a tenant; beyond it ` + "`TooManyRequests`" + ` says when to try again, and the command line waits. A person has at most 256 connections at once.
+` + "`switchyard events --audit`" + ` shows who asked for what, and what was refused, also what came too often: after a hundred
+at once one in a second, which counts the others.
+
+` + "`--energy`" + ` bounds the kWh that the jobs of a tenant use in a calendar month (UTC), as ` + "`switchyard report energy --by tenant`" + ` counts
+them: meters and bills end with the month, too, and everybody can tell when it is free again. At the bound, jobs that have
+devices go on, and those that wait do so until the month ends or an operator raises the quota; ` + "`EnergyQuotaReached`" + ` says what was
+used, what is allowed and when they can start. What runs may thus exceed the quota. The figures follow the meters by
+some seconds, and a restart loses nothing: they are added up from the hours of the ledger.
+
+` + "`--shares`" + ` says who goes first where all want the same devices: of equal priority, jobs of tenants that have used less of
+their shares, as parts of all device time that was used lately. A tenant without shares has 1 once another has some, and without
+any shares the order is that of submission. Device time counts half after ` + "`planner.usage_half_life`" + ` (7 days). What
+runs is not stopped for it, and a job that has waited for ` + "`planner.starvation_bound`" + ` goes first all the same. A job that
+waits says what its tenant has used and what its shares are; under the policy ` + "`srtf`" + ` shares decide between equally short jobs
+alone ([why so](adr/0051-tenants-share-by-months-and-half-lives.md)).
 
 ## Permissions
 

@@ -19,9 +19,10 @@ import (
 // object is a JSON object; its keys are written in order.
 type object = map[string]any
 
-// openAPI describes the routes of the service web, by OpenAPI 3.1.
-func openAPI(src *source) []byte {
-	types, paths := jsonschema.Definitions{}, object{}
+// openAPI describes the routes of the service web, by OpenAPI 3.1, and returns the types of their bodies.
+func openAPI(src *source) (document []byte, types jsonschema.Definitions) {
+	types = jsonschema.Definitions{}
+	paths := object{}
 	for _, route := range api.Routes() {
 		at, _ := paths[route.Path].(object)
 		if at == nil {
@@ -43,7 +44,7 @@ func openAPI(src *source) []byte {
 	if err != nil {
 		panic(fmt.Sprintf("encode the description of the API: %v", err)) // a fault of this program
 	}
-	return append(bytes.ReplaceAll(data, []byte(`"#/$defs/`), []byte(`"#/components/schemas/`)), '\n')
+	return append(bytes.ReplaceAll(data, []byte(`"#/$defs/`), []byte(`"#/components/schemas/`)), '\n'), types
 }
 
 func (src *source) operation(types jsonschema.Definitions, route api.Route) object {
@@ -84,7 +85,7 @@ func (src *source) operation(types jsonschema.Definitions, route api.Route) obje
 	} else {
 		status = http.StatusNoContent
 	}
-	if route.Method == http.MethodPost && route.Fact.Fact == "" && route.Answer != nil {
+	if route.Method == http.MethodPost && route.Fact.Fact == "" && route.Body == nil {
 		status = http.StatusCreated
 	}
 	done["description"] = http.StatusText(status)

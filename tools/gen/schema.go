@@ -47,6 +47,8 @@ func (src *source) words(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[contract.Value]():
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "number"}, {Type: "string"}}}
+	case reflect.TypeFor[unit.Duration]():
+		return &jsonschema.Schema{Type: "string"}
 	case reflect.TypeFor[curve.Interference](), reflect.TypeFor[*curve.Interference]():
 		r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, AllowAdditionalProperties: true, LookupComment: src.about, Mapper: src.words}
 		s := r.Reflect(curve.StoredInterference{})

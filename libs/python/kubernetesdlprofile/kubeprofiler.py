@@ -37,7 +37,7 @@ class KubeProfiler(object):
         self.jmHostname = job_manager_hostname
         self.dbHostname = db_hostname
         self._read_environment()
-        self.mean_iteration_duration = 0
+        self.mean_iteration_duration: float = 0
         self.iterations = 0
         self.epoch = self.EPOCHS_DONE
         self.iterationPerEpoch = int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * self.NUM_GPUS * self.NUM_NODES))

@@ -148,7 +148,7 @@ class Batch:
         if self.followed is None and not self.follows_global:
             return {}
         wish, environment = self.followed or self._link.wish, self._environment
-        micro = wish.micro_batch or environment.batch_size
+        micro = wish.micro_batch or environment.batch_size or 0
         if not micro:
             return {}
         body = {"micro_batch": micro, "generation": wish.generation}
@@ -174,7 +174,10 @@ class Batch:
 
     def _exchange(self, last: bool) -> ContextManager[Any]:
         """Keeps replicas from exchanging gradients before the last pass of a step."""
-        return contextlib.nullcontext() if last or self._replicated is None else self._replicated.no_sync()
+        if last or self._replicated is None:
+            return contextlib.nullcontext()
+        context: ContextManager[Any] = self._replicated.no_sync()
+        return context
 
     def _replicas(self, square_before: Any, square_after: Any) -> None:
         """Squared norms of this process's gradient and of the average over all."""
@@ -191,7 +194,7 @@ class Batch:
         self._agreed = self._link.wish
         wanted, smoothed = self._agreed.global_batch or self._global, self.noise.averages()
         if self._environment.world_size > 1:
-            torch = sys.modules.get("torch")
+            torch: Any = sys.modules.get("torch")
             distributed = getattr(torch, "distributed", None)
             if distributed is None or not distributed.is_available() or not distributed.is_initialized():
                 return  # they could take different steps, and wait for each other for ever

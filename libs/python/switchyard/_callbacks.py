@@ -19,9 +19,9 @@ def keras_callback(job: Job, keras: Any, save: Optional[str] = None, batch_size:
         """Reports steps and epochs, saves, and stops the training when the scheduler asks."""
 
         def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-            devices = job.environment.own_devices
-            if batch_size or job.batch_size:
-                job.runs(batch_size // devices if batch_size else job.batch_size)
+            own = batch_size // job.environment.own_devices if batch_size else job.batch_size
+            if own:
+                job.runs(own)
 
         def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
             job.start_epoch()
@@ -79,7 +79,7 @@ def lightning_callback(job: Job, lightning: Any, save: Optional[str] = None) -> 
 
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             if save is not None:
-                self._save(trainer)
+                self._save(trainer, save)
             job.end_epoch(**{str(name): value for name, value in trainer.callback_metrics.items()})
             if job.should_stop():
                 trainer.should_stop = True
@@ -87,12 +87,12 @@ def lightning_callback(job: Job, lightning: Any, save: Optional[str] = None) -> 
         def on_train_end(self, trainer: Any, module: Any) -> None:
             job.finish()
 
-        def _save(self, trainer: Any) -> None:
+        def _save(self, trainer: Any, name: str) -> None:
             # save_checkpoint is collective: every process has to call it, though only the first writes.
             if trainer.is_global_zero:
-                job.save(trainer.save_checkpoint, save, epochs_done=job.epochs_done + 1, all_ranks=True)
+                job.save(trainer.save_checkpoint, name, epochs_done=job.epochs_done + 1, all_ranks=True)
             else:
-                trainer.save_checkpoint(str(job.checkpoint_dir / save))
+                trainer.save_checkpoint(str(job.checkpoint_dir / name))
 
     return SwitchyardCallback()
 

@@ -101,7 +101,7 @@ class Link:
     def _hear(self, answer: Answer) -> Optional[Mapping[str, Any]]:
         """The answer as a record, after the wish in it, if there is one, was taken note of."""
         try:
-            said = json.loads(answer.body)
+            said: Mapping[str, Any] = json.loads(answer.body)
             self.stop_near = said.get("stop") is True
             micro_batch = _count(said.get("micro_batch"))
             if micro_batch is not None:

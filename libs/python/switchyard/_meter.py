@@ -120,6 +120,6 @@ def gpu_memory_bytes() -> Optional[int]:
     try:
         if torch is None or not torch.cuda.is_initialized():
             return None
-        return max(torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count()))
+        return int(max(torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count())))
     except Exception:  # A figure for the scheduler is never worth an end of the training.
         return None

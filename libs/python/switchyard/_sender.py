@@ -66,6 +66,8 @@ class Sender:
     that it outlives the process, however that ends.
     """
 
+    _thread: Optional[threading.Thread]
+
     def __init__(self) -> None:
         self._unreported = Unreported(os.environ)
         self._reset()
@@ -138,7 +140,7 @@ class Sender:
         self._posts: Deque[_Post] = collections.deque()
         self._changed = threading.Condition()
         self._sending = False
-        self._thread: Optional[threading.Thread] = None
+        self._thread = None
 
     def _run(self) -> None:
         while True:

@@ -28,7 +28,7 @@ class Install(unittest.TestCase):
             )  # fmt: skip
             self.assertEqual(0, installed.returncode, installed.stdout)
             code = (
-                "import switchyard, kubernetesdlprofile.kubeprofiler as k, importlib.metadata as m;"
+                "import switchyard, switchyard.client, kubernetesdlprofile.kubeprofiler as k, importlib.metadata as m;"
                 "print(switchyard.__file__, k.__file__, m.version('switchyard-train') == switchyard.__version__)"
             )
             shown = subprocess.run(
@@ -38,6 +38,7 @@ class Install(unittest.TestCase):
             )  # fmt: skip
             want = "%s %s True\n" % (target / "switchyard/__init__.py", target / "kubernetesdlprofile/kubeprofiler.py")
             self.assertEqual(want, shown.stdout)
+            self.assertTrue((target / "switchyard/py.typed").exists())
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
 	}
 	spec := applycorev1.ServiceSpec().WithType(corev1.ServiceTypeNodePort).WithSelector(pods)
 	for i, p := range t.Spec.Ports {
-		spec.WithPorts(applycorev1.ServicePort().WithName(fmt.Sprintf("port-%d", i)).WithPort(int32(p.ContainerPort)). //nolint:gosec // a port
-																WithTargetPort(intstr.FromInt(p.ContainerPort)).WithNodePort(int32(p.NodePort))) //nolint:gosec // a port
+		spec.WithPorts(applycorev1.ServicePort().WithName(fmt.Sprintf("port-%d", i)).WithPort(int32(p.ContainerPort)).
+			WithTargetPort(intstr.FromInt(p.ContainerPort)).WithNodePort(int32(p.NodePort)))
 	}
 	return c.applyService(ctx, t, t.key.ports(), spec)
 }

@@ -285,4 +285,28 @@ func TestSecretsAreTheirUsersOwn(t *testing.T) {
 	}
 }
 
+// An executor that was taken over gives a person's job no variable that its signed spec does not take from a
+// credential.
+func TestAnExecutorGivesAPersonsJobCredentialsAlone(t *testing.T) {
+	b := newBench(t)
+	said := map[string]string{"LD_PRELOAD": "/tmp/x.so", "PLAIN": "forged", "KEY": "of systemd", "POD": "forged"}
+	spec := train.Spec{Env: map[string]string{"PLAIN": "x"}, SecretEnv: map[string]string{"KEY": "credential:wandb", "POD": "secret:a/b"}}
+	if values, err := b.ownSecrets(spec, said); err != nil || len(values) != 1 || values["KEY"] != "of systemd" {
+		t.Errorf("%v, %v", values, err)
+	}
+	said["TOKEN"], spec.SecretEnv["TOKEN"] = "forged", "file:/nonexistent/token"
+	if values, err := b.ownSecrets(spec, said); !errors.Is(err, launch.ErrSecret) {
+		t.Errorf("a file's value is the executor's: %v, %v", values, err)
+	}
+	b.RunAsSubmitters("/nonexistent", t.TempDir())
+	if values, err := b.Secrets(t.Context(), spec); err == nil || len(values) != 0 {
+		t.Errorf("%v, %v", values, err) // of a pod, and no credential was loaded
+	}
+	delete(spec.SecretEnv, "KEY")
+	delete(spec.SecretEnv, "POD")
+	if values, err := b.Secrets(t.Context(), spec); err != nil || len(values) != 0 {
+		t.Errorf("the executor reads the file of a person: %v, %v", values, err)
+	}
+}
+
 func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }

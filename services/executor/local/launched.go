@@ -74,7 +74,8 @@ func superviseLaunched(from io.Reader) error {
 	if end != nil {
 		return refuseBy(dir, *end, installation.WriteShared)
 	}
-	if err := writeJSON(filepath.Join(dir, launchName), made, installation.ReplaceShared); err != nil {
+	// It has the job's secrets: not even the service reads it.
+	if err := writeJSON(filepath.Join(dir, launchName), made, installation.ReplaceFile); err != nil {
 		return err
 	}
 	return supervise(dir, true)
@@ -101,7 +102,13 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 	if err := installation.ReplaceFile(filepath.Join(dir, tokenName), []byte(s.Token)); err != nil {
 		return made, nil, err
 	}
-	if err := b.fetch(s); err != nil {
+	if s.Secrets, err = b.ownSecrets(s.Spec, s.Secrets); errors.Is(err, launch.ErrSecret) {
+		return made, new(launch.SecretMissing(err)), nil
+	}
+	if err == nil {
+		err = b.fetch(s)
+	}
+	if err != nil {
 		return made, new(unstarted(err)), nil
 	}
 	if made, end, err = b.compose(s); err != nil || end != nil {

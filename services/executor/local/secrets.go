@@ -24,11 +24,36 @@ import (
 const maxSecret = 64 << 10
 
 // Secrets returns the values of the secret variables of a job. The executor reads them with its own rights, so it takes
-// only what belongs to the job's user.
+// only what belongs to the job's user. Where jobs run as their submitters, it leaves files to the supervisor of the
+// job, which has the rights of the submitter: see ownSecrets.
 func (b *Backend) Secrets(_ context.Context, spec train.Spec) (map[string]string, error) {
+	return b.secrets(spec, func(kind train.SecretKind) bool { return kind != train.SecretFile || b.people == nil })
+}
+
+// ownSecrets returns the values of the secret variables of a signed job that its supervisor has started as the
+// submitter. It reads files with his rights alone. The executor gives the values of credentials, and no others.
+func (b *Backend) ownSecrets(spec train.Spec, said map[string]string) (map[string]string, error) {
+	values, err := b.secrets(spec, func(kind train.SecretKind) bool { return kind == train.SecretFile })
+	if err != nil {
+		return nil, err
+	}
+	for name, text := range spec.SecretEnv {
+		source, err := train.ParseSecret(text)
+		if value, given := said[name]; err == nil && given && source.Kind == train.SecretCredential {
+			values[name] = value
+		}
+	}
+	return values, nil
+}
+
+// secrets returns the values of those secret variables that this process is to read.
+func (b *Backend) secrets(spec train.Spec, reads func(train.SecretKind) bool) (map[string]string, error) {
 	values := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(spec.SecretEnv)) {
 		source, err := train.ParseSecret(spec.SecretEnv[name])
+		if err == nil && !reads(source.Kind) {
+			continue
+		}
 		if err == nil {
 			values[name], err = b.readSecret(spec, source)
 		}
@@ -87,7 +112,7 @@ func uidOf(name string) (int, error) {
 func (b *Backend) readFileOf(uid int, name, path string) (string, error) {
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+		return "", unopened(name, filepath.Dir(path), err)
 	}
 	defer func() { _ = unix.Close(dir) }()
 	var folder, file unix.Stat_t
@@ -99,7 +124,7 @@ func (b *Backend) readFileOf(uid int, name, path string) (string, error) {
 	}
 	fd, err := unix.Openat(dir, filepath.Base(path), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: path, Err: err}
+		return "", unopened(name, path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
 	if err := unix.Fstat(fd, &file); err != nil {
@@ -112,6 +137,14 @@ func (b *Backend) readFileOf(uid int, name, path string) (string, error) {
 		return "", errors.Join(fmt.Errorf("%s is in the data folder of Switchyard", path), err, f.Close())
 	}
 	return valueOf(f)
+}
+
+// unopened says why a file of a user could not be opened.
+func unopened(name, path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("this machine does not let %s (or the executor, if jobs run as its user) open %s: %w", name, path, err)
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: err}
 }
 
 // holds reports whether a real path lies in the data folder.

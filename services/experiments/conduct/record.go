@@ -83,17 +83,11 @@ func (r *Record) History() []search.Trial {
 	return history
 }
 
-// Best returns the best trial; false if none has a result. An objective divided by the time or energy of the training
-// so far falls as a training goes on, so only trials that came furthest compare.
+// Best returns the best trial with its score; false if none has a result.
 func (r *Record) Best() (*contract.Trial, float64, bool) {
-	trials := r.History()
-	if r.Experiment.Objective.Per != contract.PerNothing {
-		trials = search.Furthest(trials)
-	}
-	best, ok := search.Best(trials)
-	if !ok {
+	best := (*contract.ExperimentRecord)(r).Best()
+	if best == nil {
 		return nil, 0, false
 	}
-	score, _ := best.At(best.Results[len(best.Results)-1].Epoch)
-	return &r.Trials[best.ID], score, true
+	return &r.Trials[best.Trial], r.Own(best.Value), true
 }

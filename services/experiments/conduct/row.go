@@ -56,7 +56,7 @@ func (r *Record) Rows() []Row {
 	return rows
 }
 
-// Own converts a score into the user's own sign.
+// Own converts a score into the user's own sign, and back.
 func (r *Record) Own(score float64) float64 {
 	if r.Experiment.Objective.Minimise {
 		return -score

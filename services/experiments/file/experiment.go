@@ -97,22 +97,14 @@ type Report struct {
 // not measured.
 func (e Experiment) Result(r Report) (search.Result, error) {
 	result := search.Result{Epoch: r.Epoch}
-	score, ok := r.Metrics[e.Objective.Metric]
-	if !ok {
+	if _, ok := r.Metrics[e.Objective.Metric]; !ok {
 		return result, fmt.Errorf("epoch %d: no metric %s among %s", r.Epoch, e.Objective.Metric, listed(r.Metrics))
 	}
-	by := 1.0
-	switch e.Objective.Per {
-	case contract.PerTime:
-		by = r.Seconds
-	case contract.PerEnergy:
-		by = r.Joules
-	case contract.PerNothing:
-	}
-	if !(by > 0) {
+	score, known := e.Objective.Value(r.Metrics, r.Seconds, r.Joules)
+	if !known {
 		return result, fmt.Errorf("epoch %d: %s: the %s was not measured", r.Epoch, e.Objective, e.Objective.Per)
 	}
-	if result.Score = score / by; e.Objective.Minimise {
+	if result.Score = score; e.Objective.Minimise {
 		result.Score = -result.Score
 	}
 	for _, c := range e.Constraints {
@@ -120,14 +112,7 @@ func (e Experiment) Result(r Report) (search.Result, error) {
 		if !ok {
 			return result, fmt.Errorf("epoch %d: no metric %s among %s", r.Epoch, c.Metric, listed(r.Metrics))
 		}
-		slack := math.Inf(1)
-		if c.Min != nil {
-			slack = x - *c.Min
-		}
-		if c.Max != nil {
-			slack = min(slack, *c.Max-x)
-		}
-		result.Slack = append(result.Slack, slack)
+		result.Slack = append(result.Slack, c.Slack(x))
 	}
 	return result, nil
 }

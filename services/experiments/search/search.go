@@ -239,21 +239,3 @@ func Best(trials []Trial) (best Trial, ok bool) {
 	}
 	return best, ok
 }
-
-// Furthest returns, among the trials that have not failed and break no constraint, those whose newest result is of the
-// latest epoch.
-func Furthest(trials []Trial) []Trial {
-	var furthest []Trial
-	for _, t := range trials {
-		if score, _ := t.At(math.MaxInt); t.State == Failed || math.IsInf(score, -1) {
-			continue
-		}
-		if len(furthest) > 0 && t.last() > furthest[0].last() {
-			furthest = nil
-		}
-		if len(furthest) == 0 || t.last() == furthest[0].last() {
-			furthest = append(furthest, t)
-		}
-	}
-	return furthest
-}

@@ -79,7 +79,7 @@ func TestAKilledAgentRestoresLimits(t *testing.T) {
 	if err := gpus.SetPowerLimit(1, operators); err != nil {
 		t.Fatal(err)
 	}
-	dice, caught := rand.New(rand.NewPCG(1, 2)), 0 //nolint:gosec // the same draw every time
+	dice, caught := rand.New(rand.NewPCG(1, 2)), 0
 	for range 12 {
 		killAfter(t, dir, 1+dice.IntN(20))
 		if limit(t, gpus, 0) != 300*unit.Watt || limit(t, gpus, 1) != operators {

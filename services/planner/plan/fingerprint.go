@@ -43,6 +43,7 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 	for _, g := range d.Gangs {
 		b.job(g.Job)
 		b.spec(&g.Spec)
+		b.add(g.Overuse)
 		b.value(reflect.ValueOf(g.Slow))
 		if g.Shares() {
 			b.value(reflect.ValueOf(g.Kind()))

@@ -14,7 +14,7 @@ import (
 // fingerprint has (TestAnswersAreNews).
 var unread = map[string]string{
 	"Spec.Shell": "of the attempt", "Spec.UID": "of the attempt", "Spec.SecretEnv": "read where the job starts",
-	"Now": "its answers count", "Rates": "who is deferred counts", ".Memory": "has the fingerprint", "Seed": "for random searches",
+	"Now": "its answers count", "Rates": "who is deferred counts", "EnergyQuotas": "likewise", "Shares": "overuse counts", "Balances": "likewise", ".Memory": "has the fingerprint", "Seed": "for random searches",
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "Withheld": "likewise", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",

@@ -33,10 +33,12 @@ const (
 	withLabels   = "labels"
 	withRanks    = "priorities"
 	withSpread   = "gangs over several nodes"
+	withMemory   = "main memory"
 )
 
 var features = []string{
 	withServers, withQuota, withPower, withSharing, withSizes, withClosed, withLinks, withStarving, withLabels, withRanks, withSpread,
+	withMemory,
 }
 
 // TestPromisesOverTheProductOfFeatures plays random days of each live policy on which any features meet, and checks
@@ -169,6 +171,10 @@ func (d *productDay) job() plan.Job {
 		}
 	case d.chance(20):
 		spec.EstimatedMemoryMiB = 1024 * int64(d.between(1, 20))
+	}
+	if d.has[withMemory] && d.chance(50) {
+		spec.MainMemoryMiB = 1024 * int64(d.between(1, 24))
+		spec.Launch = []train.Launch{train.LaunchPerNode, train.LaunchPerDevice}[d.between(0, 1)]
 	}
 	if d.has[withSizes] && d.chance(30) && spec.ParameterServers == nil {
 		j.WantsDevices = d.between(1, 4)
@@ -493,7 +499,8 @@ func (c *promises) device(node train.NodeID, id train.DeviceID) *train.Device {
 	return nil
 }
 
-// servers: a job that needs them has some, and no node gives more cores or memory than it has, CPU slots included.
+// servers: a job that needs them has some, and no node gives more cores or main memory than it has, CPU slots and
+// workers included.
 func (c *promises) servers() {
 	cores, memory := map[train.NodeID]int{}, map[train.NodeID]unit.Bytes{}
 	for _, a := range c.plan.Allocations {
@@ -505,6 +512,13 @@ func (c *promises) servers() {
 			}
 		}
 		spec := c.jobs[a.Job].Spec.WithDefaults()
+		for node, devices := range byNode(a) {
+			processes := 1
+			if spec.Launch == train.LaunchPerDevice {
+				processes = len(devices)
+			}
+			memory[node] += unit.Bytes(processes) * unit.Bytes(spec.MainMemoryMiB) * unit.MiB
+		}
 		if spec.ParameterServers == nil {
 			if len(a.Servers) > 0 {
 				c.fail("%s has servers and asks for none", a.Job)
@@ -528,7 +542,7 @@ func (c *promises) servers() {
 			has = max(has, len(n.Devices)) // more slots than cores are no lack of cores
 		}
 		if cores[n.ID] > has || memory[n.ID] > n.Memory {
-			c.fail("servers and slots take %d of %d cores and %s of %s of %s", cores[n.ID], has, memory[n.ID], n.Memory, n.ID)
+			c.fail("workers, servers and slots take %d of %d cores and %s of %s of %s", cores[n.ID], has, memory[n.ID], n.Memory, n.ID)
 		}
 	}
 }

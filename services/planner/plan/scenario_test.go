@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
@@ -20,9 +21,12 @@ import (
 //	node id=a devices=4 [kind=gpu] [model=T4] [memory=16] [watts=250] [labels=(tier:fast)] [mixed]
 //	                                                a node with devices: memory in GiB each, a fifth of
 //	                                                the watts when idle; mixed: T4 and A100 by turns
-//	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
-//	                                                quotas, power budget, bounds on waiting and unfairness, weight of
-//	                                                energy in per cent, and whether gangs may span nodes
+//	terms [quota=(ann:2)] [spent=(ann:12)] [shares=(ann:3)] [used=(ann:50,bob:50)]
+//	    [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
+//	                                                quotas, kWh used of 10 by second 10,000, shares and what
+//	                                                was used in device-seconds, power budget,
+//	                                                bounds on waiting and unfairness, weight of energy in per
+//	                                                cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
 //	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing
@@ -53,7 +57,7 @@ import (
 //	                                                an epoch
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		s := &story{state: State{Now: time.Unix(1000, 0), Tuning: live()}}
+		s := &story{shares: map[string]map[string]float64{}, state: State{Now: time.Unix(1000, 0), Tuning: live()}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
 	})
 }
@@ -62,6 +66,8 @@ func TestScenarios(t *testing.T) {
 type story struct {
 	state State
 	last  train.Plan
+	// shares are the shares of tenants and what they used.
+	shares map[string]map[string]float64
 }
 
 func (s *story) play(t *testing.T, d *datadriven.TestData) string {
@@ -201,17 +207,33 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 func (s *story) terms(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	for _, a := range d.CmdArgs {
-		if a.Key != "quota" {
+		if a.Key != "quota" && a.Key != "spent" && a.Key != "shares" && a.Key != "used" {
 			continue
 		}
-		s.state.Quotas = map[string]int{}
+		numbers := map[string]int{}
 		for _, v := range a.Vals {
 			tenant, most, _ := strings.Cut(v, ":")
 			n, err := strconv.Atoi(most)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.state.Quotas[tenant] = n
+			numbers[tenant] = n
+		}
+		switch a.Key {
+		case "quota":
+			s.state.Quotas = numbers
+			continue
+		case "shares", "used":
+			s.shares[a.Key] = map[string]float64{}
+			for tenant, n := range numbers {
+				s.shares[a.Key][tenant] = float64(n)
+			}
+			s.state.Balances = state.BalancesOf(s.shares["used"], s.shares["shares"])
+			continue
+		}
+		s.state.EnergyQuotas = map[string]state.EnergyQuota{}
+		for tenant, kwh := range numbers {
+			s.state.EnergyQuotas[tenant] = state.EnergyQuota{Allowed: 10 * unit.KilowattHour, Used: unit.Energy(kwh) * unit.KilowattHour, Until: time.Unix(10_000, 0)}
 		}
 	}
 	s.state.PowerBudgetWatts = float64(count(t, d, "watts", 0))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 const (
@@ -18,23 +19,28 @@ const (
 
 // line is the waiting jobs that nothing but a lack of devices keeps from a start.
 type line struct {
-	jobs []place
+	jobs     []place
+	balances map[string]state.Balance
 }
 
 // place is a job with what orders it in the queue.
 type place struct {
 	job         *train.Job
 	priority    int
+	overuse     float64
 	queuedNanos int64
 }
 
 func (l *line) add(j *train.Job) {
-	l.jobs = append(l.jobs, place{j, j.EffectivePriority(), j.QueuedAt().UnixNano()})
+	l.jobs = append(l.jobs, place{j, j.EffectivePriority(), l.balances[j.Spec.Tenant].Overuse(), j.QueuedAt().UnixNano()})
 }
 
 func inQueue(x, y place) int {
 	if x.priority != y.priority {
 		return cmp.Compare(y.priority, x.priority)
+	}
+	if x.overuse != y.overuse {
+		return cmp.Compare(x.overuse, y.overuse)
 	}
 	if x.queuedNanos != y.queuedNanos {
 		return cmp.Compare(x.queuedNanos, y.queuedNanos)

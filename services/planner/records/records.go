@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
@@ -42,21 +44,25 @@ type Records struct {
 	// Conditions and Eligibility are by node.
 	Conditions  map[string]train.NodeCondition
 	Eligibility map[string]train.Eligibility
-	// Tenants are the bounds of tenants, by the keys of their names.
-	Tenants map[string]access.Tenant
+	// Tenants are the bounds of tenants, by the keys of their names, and Spendings the energy that their jobs have used.
+	Tenants   map[string]access.Tenant
+	Spendings map[string]contract.Spending
+	// Usage is the decayed device time of tenants.
+	Usage map[string]float64
 	// Silence is for how long a node has not reported; nil: none is silent.
 	Silence func(train.NodeID) time.Duration
 	// Interference returns what was measured on the devices of nodes; nil: the terms have it.
 	Interference func([]train.Node) map[string]*curve.Interference
-	// RestartSeconds is the measured mean time from the end of an attempt to the start of the next; 0 if unknown.
+	// RestartSeconds is the measured mean time for which a restart holds devices before its processes run; 0 if unknown.
 	RestartSeconds float64
 }
 
 // State is the input of a decision. last is the newest plan; known is false if there has never been one. terms is the
 // part that does not change.
 func (r Records) State(now time.Time, last train.Plan, known bool, terms state.State) state.State {
-	s := terms
-	s.Quotas = r.quotas(terms.Quotas)
+	s := r.Terms(terms)
+	s.EnergyQuotas = r.energyQuotas(now, terms.EnergyQuotas)
+	s.Balances = state.BalancesOf(r.Usage, s.Shares)
 	s.Now, s.Memory = now, last.Memory
 	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = r.RestartSeconds
@@ -64,7 +70,7 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	s.Nodes, s.Exclusions = r.liveNodes(now)
 	s.Tuning.OneNode = OneNode(s.Nodes)
 	s.Links = r.Links
-	s.Jobs, s.Behind = r.plannable(now, last, known, max(Weighed, 2*devices(s.Nodes)))
+	s.Jobs, s.Behind = r.plannable(now, last, known, line{balances: s.Balances}, max(Weighed, 2*devices(s.Nodes)))
 	for i := range s.Jobs {
 		a := r.Attempts[string(s.Jobs[i].ID)]
 		s.Exclusions = append(s.Exclusions, a.Unstarted(now)...)
@@ -76,6 +82,12 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 		s.Rates = nil // nobody waits for better ones
 	}
 	return s
+}
+
+// Terms returns the terms with what operators have set of tenants in the place of settings.
+func (r Records) Terms(given state.State) state.State {
+	given.Quotas, given.Shares = r.quotas(given.Quotas), r.shares(given.Shares)
+	return given
 }
 
 // OneNode says that a gang cannot be spread over these nodes: more than one executor serves them, and a plan does not
@@ -108,7 +120,7 @@ func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train
 
 // plannable returns the jobs that the decision is about, with what the last plan gave them, and those of a long queue
 // that it does not weigh. Without a last plan, a running job counts as planned where it runs.
-func (r Records) plannable(now time.Time, last train.Plan, known bool, front int) ([]state.Job, []train.JobID) {
+func (r Records) plannable(now time.Time, last train.Plan, known bool, waiting line, front int) ([]state.Job, []train.JobID) {
 	planned := make(map[train.JobID]*state.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
 		h := state.HoldingOf(a)
@@ -117,7 +129,7 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool, front int
 	if r.Whole {
 		front = math.MaxInt
 	}
-	weighed, waiting := r.split(planned)
+	weighed := r.split(planned, &waiting)
 	first, behind := waiting.cut(front)
 	weighed = append(weighed, first...)
 	jobs := make([]state.Job, len(weighed))
@@ -131,8 +143,8 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool, front int
 	return jobs, behind
 }
 
-// split returns the jobs that hold something, were tried or wait for other than devices, and those that wait in line.
-func (r Records) split(planned map[train.JobID]*state.Holding) (others []*train.Job, waiting line) {
+// split returns the jobs that hold something, were tried or wait for other than devices. The others wait in line.
+func (r Records) split(planned map[train.JobID]*state.Holding, waiting *line) (others []*train.Job) {
 	for j := range r.Jobs {
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
@@ -146,7 +158,7 @@ func (r Records) split(planned map[train.JobID]*state.Holding) (others []*train.
 			waiting.add(j)
 		}
 	}
-	return others, waiting
+	return others
 }
 
 func devices(nodes []train.Node) int {
@@ -250,4 +262,47 @@ func (r Records) quotas(settings map[string]int) map[string]int {
 		quotas[t.Name] = *t.Devices
 	}
 	return quotas
+}
+
+// energyQuotas returns the quotas of energy of this month, with what was used of them. Without records of tenants they
+// are the given ones.
+func (r Records) energyQuotas(now time.Time, given map[string]state.EnergyQuota) map[string]state.EnergyQuota {
+	if r.Tenants == nil {
+		return given
+	}
+	month := now.UTC()
+	next := time.Date(month.Year(), month.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	var quotas map[string]state.EnergyQuota
+	for key, t := range r.Tenants {
+		if t.EnergyKWh == nil {
+			continue
+		}
+		q := state.EnergyQuota{Allowed: unit.Energy(math.Min(*t.EnergyKWh, access.MostEnergyKWh) * float64(unit.KilowattHour)), Until: next}
+		if used := r.Spendings[contract.SpendingKey(key)]; used.Month == month.Format(contract.MonthForm) {
+			q.Used = used.Energy
+		}
+		if quotas == nil {
+			quotas = map[string]state.EnergyQuota{}
+		}
+		quotas[t.Name] = q
+	}
+	return quotas
+}
+
+// shares returns the shares of the tenants that have some. Without records of tenants they are the given ones.
+func (r Records) shares(given map[string]float64) map[string]float64 {
+	if r.Tenants == nil {
+		return given
+	}
+	var shares map[string]float64
+	for _, t := range r.Tenants {
+		if t.Shares == nil || !(*t.Shares > 0) {
+			continue
+		}
+		if shares == nil {
+			shares = map[string]float64{}
+		}
+		shares[t.Name] = *t.Shares
+	}
+	return shares
 }

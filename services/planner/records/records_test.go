@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
@@ -65,6 +67,24 @@ func TestAResizedJob(t *testing.T) {
 		if j := r.State(time.Unix(1000, 0), train.Plan{}, false, state.State{}).Jobs[0]; j.WantsDevices != 4 || j.Resized {
 			t.Errorf("%+v: the experiment wants 4, found %d, resized %v", c, j.WantsDevices, j.Resized)
 		}
+	}
+}
+
+// A quota of energy is one of the month, and counts what was used in it.
+func TestAQuotaOfEnergyEndsWithTheMonth(t *testing.T) {
+	now := time.Date(2026, 12, 31, 23, 0, 0, 0, time.FixedZone("", -7200)) // in January by UTC
+	r := Records{
+		Jobs: slices.Values([]*train.Job(nil)), Nodes: slices.Values([]train.Node(nil)),
+		Tenants:   map[string]access.Tenant{"a=b": {Name: "a.b", Bounds: access.Bounds{EnergyKWh: new(2.0)}}, "b": {Name: "b"}, "c": {Name: "c", Bounds: access.Bounds{EnergyKWh: new(1e12)}}},
+		Spendings: map[string]contract.Spending{"tenant.a=b": {Tenant: "a.b", Month: "2027-01", Energy: 2 * unit.KilowattHour}, "tenant.c": {Month: "2026-12", Energy: 5}},
+	}
+	got := r.State(now, train.Plan{}, false, state.State{EnergyQuotas: map[string]state.EnergyQuota{"old": {}}}).EnergyQuotas
+	next := time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)
+	if q := got["a.b"]; len(got) != 2 || !q.Reached(now) || q.Reached(next) || !q.Until.Equal(next) {
+		t.Errorf("%+v", got)
+	}
+	if q := got["c"]; q.Used != 0 || q.Allowed <= 0 || q.Reached(now) {
+		t.Errorf("what was used last month counts, or the largest quota is none: %+v", q)
 	}
 }
 

@@ -38,8 +38,9 @@ type job struct {
 	startedAt    float64
 	startedEpoch int
 	work
-	// before is the work of the attempts before this one.
-	before work
+	// before is the work of the attempts before this one, counted the device time that its tenant's usage has.
+	before  work
+	counted float64
 
 	// learned is what a profiler makes of the job's reports, model the newest model; fresh says that it is outdated.
 	// reported says that it has news for its family.

@@ -27,12 +27,31 @@ func (w *world) records() records.Records {
 	r := records.Records{
 		Whole: policy.IsPlain(w.Policy),
 		Jobs:  w.active(), Nodes: slices.Values(w.present),
+		Usage:    w.use(),
 		Attempts: map[string]train.Attempt{}, Reports: map[string]train.AttemptReport{}, Models: map[string]train.Model{},
 	}
 	for j := range r.Jobs {
 		w.byID[j.ID].enter(r)
 	}
 	return r
+}
+
+// use counts what tenants have used, and returns it.
+func (w *world) use() map[string]float64 {
+	if len(w.State.Shares) == 0 {
+		return nil
+	}
+	now, before := at(w.now), w.usage.At
+	w.usage.Advance(now, func(yield func(records.Held) bool) {
+		for _, j := range w.jobs {
+			used := j.deviceSeconds - j.counted
+			j.counted = j.deviceSeconds
+			if used > 0 && !yield(records.Held{Tenant: j.spec.Tenant, Devices: used / now.Sub(before).Seconds(), From: before, To: now}) {
+				return
+			}
+		}
+	})
+	return w.usage.DeviceSeconds
 }
 
 // active are the records of the jobs that have come and have not ended, in the order of the workload.

@@ -77,6 +77,8 @@ type world struct {
 	busy float64
 	// idle counts the decisions in a row that gave nothing to any job.
 	idle int
+	// usage is what tenants have used, counted if any has shares.
+	usage records.Usage
 	// library is what jobs teach those of their family.
 	library learn.Library
 	// activity is how many jobs were active, tick by tick.
@@ -118,6 +120,8 @@ func newWorld(c Config) (*world, error) {
 			w.devices[deviceID{n.ID, d.ID}] = device{d.Memory, curve.InterferenceKey(d), d.Driver}
 		}
 	}
+	w.State.EnergyQuotas = nil // a run draws no energy
+	w.usage.At, w.usage.HalfLife = at(0), time.Duration(w.State.Tuning.WithDefaults().UsageHalfLifeSeconds*float64(time.Second))
 	// Interference caches its predictions, and other runs may have the same state.
 	w.State.Interference = maps.Clone(w.State.Interference)
 	for key, known := range w.State.Interference {

@@ -58,7 +58,7 @@ type Answer struct {
 	// Timeline is a CSV text with each change of an allocation, if asked for.
 	Timeline string `json:"timeline,omitempty"`
 	// Trial is the answer about a Job.
-	Trial *Trial `json:"trial,omitempty"`
+	Trial *train.Outlook `json:"trial,omitempty"`
 	// Refusal is set instead of all this if the question has no answer.
 	Refusal *Refusal `json:"refusal,omitempty"`
 }

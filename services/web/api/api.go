@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
@@ -26,24 +27,30 @@ const Prefix = "/api/v1"
 
 // The routes that answer questions. Those that take facts have the subject of the fact as their name.
 const (
-	RouteAbout   = "about"
-	RouteJobs    = "jobs"
-	RouteJob     = "job"
-	RouteExplain = "explanation"
-	RouteStands  = "standing"
-	RouteRecords = "records"
-	RouteLog     = "log"
-	RouteFiles   = "files"
-	RouteNodes   = "nodes"
-	RoutePlan    = "plan"
-	RouteModels  = "models"
-	RouteUsers   = "users"
-	RouteTenants = "tenants"
-	RouteEnergy  = "energy"
-	RouteChanges = "changes"
-	RouteLink    = "link"
-	RouteLogin   = "login"
-	RouteLogout  = "logout"
+	RouteAbout    = "about"
+	RouteJobs     = "jobs"
+	RouteJob      = "job"
+	RouteExplain  = "explanation"
+	RouteStands   = "standing"
+	RouteWhatIf   = "whatif"
+	RouteEpochs   = "epochs"
+	RouteSuggest  = "suggestion"
+	RouteRecords  = "records"
+	RouteLog      = "log"
+	RouteFiles    = "files"
+	RouteNodes    = "nodes"
+	RoutePlan     = "plan"
+	RouteModels   = "models"
+	RouteUsers    = "users"
+	RouteTenants  = "tenants"
+	RouteEnergy   = "energy"
+	RouteNetwork  = "network"
+	RouteSearches = "experiments"
+	RouteSearch   = "experiment"
+	RouteChanges  = "changes"
+	RouteLink     = "link"
+	RouteLogin    = "login"
+	RouteLogout   = "logout"
 )
 
 // SessionPath is where people log in to the page, and out.
@@ -92,6 +99,17 @@ func Routes() []Route {
 			Query: queryParameters()[:1], Answer: view.Standing{},
 		},
 		{
+			Name: RouteWhatIf, Method: "GET", Path: Prefix + "/jobs/{id}/whatif", Answer: train.OutlookAnswer{},
+			Doc: "What the next plan would be if a job that has not ended, named as above, were different: first as it is, then with each change alone. The planner answers; nothing is changed.",
+			Query: append(queryParameters()[:1:1],
+				Parameter{Name: "devices", Doc: "Other numbers of devices, joined by commas: a change each."}, Parameter{Name: "priority", Doc: "Another priority.", Whole: true},
+				Parameter{Name: "share", Doc: "true: it shares its devices with others."}),
+		},
+		{
+			Name: RouteEpochs, Method: "GET", Path: Prefix + "/jobs/{id}/epochs", Doc: "What a job, named as above, has reported at the end of each epoch.",
+			Query: queryParameters()[:1], Answer: view.Epochs{},
+		},
+		{
 			Name: RouteRecords, Method: "GET", Path: Prefix + "/records", Answer: view.Held{},
 			Doc:   "The records of some jobs. With since it waits until one of them has changed, or the first plan knows it, and has only those; after 20 s the answer is empty.",
 			Query: []Parameter{{Name: "id", Doc: "The whole ids of the jobs, joined by commas."}, sinceParameter()},
@@ -114,10 +132,24 @@ func Routes() []Route {
 			Query: []Parameter{{Name: "days", Doc: "The number of days, today included, at most 92; without it 30.", Whole: true}, zoneParameter()},
 		},
 		{
+			Name: RouteNetwork, Method: "GET", Path: Prefix + "/network", Answer: view.Network{}, Doc: "The network as probes show it: links that lose or delay packets, and the jobs that are kept off them.",
+		},
+		{
+			Name: RouteSearches, Method: "GET", Path: Prefix + "/experiments", Answer: []view.ExperimentLine{}, Doc: "The experiments, the newest first.",
+		},
+		{
+			Name: RouteSearch, Method: "GET", Path: Prefix + "/experiments/{id}", Answer: view.Experiment{},
+			Doc: "An experiment: its trials with the results of their epochs, the rungs of its search, and the best result over time and energy.",
+		},
+		{
 			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},
 			Doc: "What changes from now on, or since a position, as events named changed. An event named reload says that the changes since the position are forgotten. " +
 				"The id of an event is the position after it.",
 			Query: []Parameter{sinceParameter()},
+		},
+		{
+			Name: RouteSuggest, Method: "POST", Path: Prefix + "/suggestions", Body: contract.SuggestionRequest{}, Answer: contract.Suggestion{},
+			Doc: "Where a search goes next whose trials the client runs. Nothing is stored.",
 		},
 		{
 			Name: RouteLink, Method: "POST", Path: Prefix + "/links", Answer: Link{},

@@ -93,7 +93,7 @@ func TestNodeLost(t *testing.T) {
 // succeed.
 func TestExecutorKilled(t *testing.T) {
 	y := newYard(t)
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same draw every time
+	random := rand.New(rand.NewPCG(1, 2))
 	const jobs = 6
 	var ids []train.JobID
 	for i := range jobs {

@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +42,7 @@ var errKeyLater = errors.New("the folder is there, and has no key of admission's
 func (o *options) keys() step {
 	return step{says: fmt.Sprintf("make %s of %s, with admission's key, and write its public half to %s", o.at(o.dataDir), o.user, o.at(keyPath)), do: func(ctx context.Context) error {
 		dir := o.at(o.dataDir)
-		err := os.MkdirAll(filepath.Dir(dir), 0o755) //nolint:gosec // /var/lib
+		err := os.MkdirAll(filepath.Dir(dir), 0o755)
 		if err == nil {
 			err = os.Mkdir(dir, 0o700)
 		}
@@ -126,78 +127,25 @@ type unit struct{ path, text string }
 
 // Both units may be stopped and started at any time: jobs are in control groups of their own, and run on.
 func (o *options) units() []unit {
-	groups := ""
-	if o.group != "" {
-		groups = "\nSupplementaryGroups=" + o.group // to give the group its socket
-	}
-	server, supervisor := filepath.Join(o.programs, sibling.Server), filepath.Join(o.programs, sibling.Supervisor)
+	fill := strings.NewReplacer(
+		"@SERVER@", filepath.Join(o.programs, sibling.Server), "@CONFIG@", configPath,
+		"@USER@", o.user, "@GROUP@", o.group, "@DATA@", o.dataDir, "@STATE@", stateName(o.dataDir),
+		"@SUPERVISOR@", filepath.Join(o.programs, sibling.Supervisor), "@JOBS@", jobsDir, "@KEY@", keyPath, "@LIBRARY@", libraryDir,
+		"@CAPABILITIES@", capabilities,
+	)
 	return []unit{
-		{filepath.Join(unitDir, serviceUnit), fmt.Sprintf(`[Unit]
-Description=Switchyard schedules training jobs
-After=network.target %s
-Wants=%s
-
-[Service]
-ExecStart=%s up --config %s
-User=%s
-Group=%s%s
-Environment=HOME=%s SWITCHYARD_CONTEXT=%s/context.json
-Restart=always
-RestartSec=1
-TimeoutStopSec=60
-LimitNOFILE=65536
-# Its folders: the data, and the one with the socket of the users of the machine.
-StateDirectory=%s
-StateDirectoryMode=0700
-ReadWritePaths=%s
-RuntimeDirectory=switchyard
-UMask=0077
-# It needs no rights: it reads GPUs and counters, and the launcher starts its jobs.
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-LockPersonality=yes
-RemoveIPC=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=multi-user.target
-`, launcherUnit, launcherUnit, server, configPath, o.user, o.user, groups, o.dataDir, o.dataDir, stateName(o.dataDir), o.dataDir)},
-		{filepath.Join(unitDir, launcherUnit), fmt.Sprintf(`[Unit]
-Description=Switchyard launches jobs as the users who submitted them
-After=network.target nss-user-lookup.target
-
-[Service]
-ExecStart=%s launcher --user %s --jobs %s --key %s --python-path %s
-Restart=always
-RestartSec=1
-RuntimeDirectory=switchyard-launcher
-RuntimeDirectoryMode=0755
-# Jobs are its children and have its limits, its name spaces and its calls: what would bind it would bind them. So it
-# has few rights instead: to become a user, to give him his folders, to end his processes, to remove his files.
-KillMode=process
-IgnoreSIGPIPE=no
-TasksMax=infinity
-NoNewPrivileges=yes
-CapabilityBoundingSet=%s
-
-[Install]
-WantedBy=multi-user.target
-`, supervisor, o.user, jobsDir, keyPath, libraryDir, capabilities)},
+		{filepath.Join(unitDir, serviceUnit), fill.Replace(serviceText)},
+		{filepath.Join(unitDir, launcherUnit), fill.Replace(launcherText)},
 	}
 }
+
+// The units, with the names of what this machine fills in between @.
+var (
+	//go:embed units/switchyard.service
+	serviceText string
+	//go:embed units/switchyard-launcher.service
+	launcherText string
+)
 
 // capabilities are the rights of the launcher.
 const capabilities = "CAP_SETUID CAP_SETGID CAP_CHOWN CAP_FOWNER CAP_FSETID CAP_DAC_OVERRIDE CAP_KILL"

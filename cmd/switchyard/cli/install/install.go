@@ -166,10 +166,10 @@ func (o *options) at(path string) string { return filepath.Join(o.root, path) }
 // file is a step that writes a file of root which all may read.
 func (o *options) file(path, text string) step {
 	return step{says: "write " + o.at(path), shows: text, do: func(context.Context) error {
-		if err := os.MkdirAll(filepath.Dir(o.at(path)), 0o755); err != nil { //nolint:gosec // all may read it
+		if err := os.MkdirAll(filepath.Dir(o.at(path)), 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(o.at(path), []byte(text), 0o644) //nolint:gosec // as above
+		return os.WriteFile(o.at(path), []byte(text), 0o644)
 	}}
 }
 

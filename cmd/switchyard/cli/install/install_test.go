@@ -17,7 +17,7 @@ func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{sibling.Server, sibling.Supervisor} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestAnInstallationIsSeenDoneAndTakenBack(t *testing.T) {
 	if own, failed := os.ReadFile(filepath.Join(root, "/var/lib/switchyard/keys/admission.pub")); err != nil || failed != nil || !bytes.Equal(key, own) {
 		t.Errorf("the launcher's key is %q, admission's %q", key, own)
 	}
-	if err := os.WriteFile(filepath.Join(root, configPath), []byte("bus: {port: 4333}\n"), 0o644); err != nil { //nolint:gosec // as above
+	if err := os.WriteFile(filepath.Join(root, configPath), []byte("bus: {port: 4333}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	installed(t, o)

@@ -27,18 +27,15 @@ type rehearsal struct {
 	SubmitResult
 	// Spec is what would be admitted, with its defaults.
 	Spec   train.Spec     `json:"spec"`
-	Plan   *whatif.Trial  `json:"plan,omitempty"`
+	Plan   *train.Outlook `json:"plan,omitempty"`
 	Energy *energyOutlook `json:"energy,omitempty"`
 }
 
-// energyOutlook is the energy that a run takes if its devices draw all the time what they draw at most, and what it
-// costs by the current tariff.
+// energyOutlook is the energy of a run, and what it costs by the current tariff.
 type energyOutlook struct {
-	Joules     float64  `json:"joules"`
-	LowJoules  float64  `json:"low_joules"`
-	HighJoules float64  `json:"high_joules"`
-	Price      *float64 `json:"price,omitempty"`
-	GramsCO2   *float64 `json:"grams_co2,omitempty"`
+	train.EnergyOutlook
+	Price    *float64 `json:"price,omitempty"`
+	GramsCO2 *float64 `json:"grams_co2,omitempty"`
 }
 
 // dryRun shows what admission and the planner would make of a job. Nothing is published.
@@ -70,7 +67,8 @@ func dryRun(ctx context.Context, a *console.Console, b *bus.Bus, spec train.Spec
 	}
 	now := time.Now()
 	r.Plan, r.Predicted = answer.Trial, answer.Trial.Predicted
-	if r.Energy = outlook(*answer.Trial, now); r.Energy != nil {
+	if spent := answer.Trial.Energy; spent != nil {
+		r.Energy = &energyOutlook{EnergyOutlook: *spent}
 		rates, _, err := console.GetIfThere(ctx, b, contract.Rates, contract.RatesKey)
 		if err != nil {
 			return err
@@ -91,22 +89,6 @@ func askService[Q, A any](ctx context.Context, b *bus.Bus, subject string, quest
 		return answer, exit.Errorf(exit.Unreachable, "start the services: `switchyard up`", "%v", err)
 	}
 	return answer, err
-}
-
-// outlook is the energy of the predicted run; nil if its length or the power of its devices is unknown.
-func outlook(t whatif.Trial, now time.Time) *energyOutlook {
-	finish := t.Predicted.Finish
-	if finish == nil || t.PowerWatts <= 0 {
-		return nil
-	}
-	start := train.Moment{Expected: now, Low: now, High: now}
-	if t.Predicted.Start != nil {
-		start = *t.Predicted.Start
-	}
-	joules := func(from, to time.Time) float64 { return t.PowerWatts * max(to.Sub(from).Seconds(), 0) }
-	return &energyOutlook{
-		Joules: joules(start.Expected, finish.Expected), LowJoules: joules(start.Low, finish.Low), HighJoules: joules(start.High, finish.High),
-	}
 }
 
 // cost adds what the energy costs by the rate that holds now, if there is a tariff.

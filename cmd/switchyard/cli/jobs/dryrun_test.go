@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/planner/whatif"
 )
 
 func TestARehearsalInWords(t *testing.T) {
@@ -18,12 +17,12 @@ func TestARehearsalInWords(t *testing.T) {
 		return &train.Moment{Expected: second(expected), Low: second(low), High: second(high)}
 	}
 	p := train.Predicted{Start: at(10, 20, 40), Finish: at(60, 380, 800)}
-	r := rehearsal{SubmitResult: SubmitResult{ID: "x", Predicted: p}, Plan: &whatif.Trial{
+	r := rehearsal{SubmitResult: SubmitResult{ID: "x", Predicted: p}, Plan: &train.Outlook{
 		Waiting:   &train.Waiting{Blockers: []train.Reason{{Message: "needs 1 device, 0 free"}}},
 		Predicted: p, Before: []train.JobID{"a", "b", "c", "d", "e", "f"}, Holders: []train.JobID{"h"}, Starts: []train.JobID{"s"}, PowerWatts: 100,
-		Moved: []whatif.Move{{Job: "m", Reason: train.Reason{Message: "makes room"}}},
+		Moved: []train.Move{{Job: "m", Reason: train.Reason{Message: "makes room"}}},
 	}}
-	r.Energy = outlook(*r.Plan, now)
+	r.Energy = &energyOutlook{EnergyOutlook: *r.Plan.EnergyFrom(now)}
 	r.Energy.cost(train.EnergyRates{Until: now.Add(time.Hour), Rates: []train.EnergyRate{{From: now.Add(-time.Hour), PricePerKWh: 0.5, GramsPerKWh: 400}}}, now)
 	var b strings.Builder
 	if err := r.write(&b, now); err != nil {
@@ -45,9 +44,9 @@ nothing was submitted
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
-	late := outlook(*r.Plan, now)
+	late := energyOutlook{EnergyOutlook: *r.Plan.EnergyFrom(now)}
 	late.cost(train.EnergyRates{Until: now, Rates: []train.EnergyRate{{From: now.Add(-time.Hour), PricePerKWh: 0.5}}}, now)
-	if late.Price != nil || outlook(whatif.Trial{PowerWatts: 1}, now) != nil {
+	if late.Price != nil || (train.Outlook{PowerWatts: 1}).EnergyFrom(now) != nil {
 		t.Error("a rate that has ended, or a run of unknown length, gives a cost")
 	}
 }

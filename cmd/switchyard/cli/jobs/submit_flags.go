@@ -46,8 +46,16 @@ type submitFlags struct {
 }
 
 func (f *submitFlags) declare(fs *pflag.FlagSet) {
-	s := &f.spec
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(flagOf(name)) })
+	f.declareProgram(fs)
+	f.declareTraining(fs)
+	f.declareNeeds(fs)
+	f.declareRun(fs)
+}
+
+// declareProgram is for what runs, and under which names.
+func (f *submitFlags) declareProgram(fs *pflag.FlagSet) {
+	s := &f.spec
 	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
 	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "submit nothing: show whether the job would be admitted, when it would start and end, and its energy")
@@ -67,6 +75,14 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.progress.TensorBoard, "progress-tensorboard", "", "folder of TensorBoard event files that the program writes")
 	fs.StringVar(&s.Preempt, "preempt", "", "signal: ask the program to leave by SIGUSR1 and SIGTERM (default if it catches SIGUSR1 and --checkpoint is given)")
 	fs.StringVar(&s.Checkpoint, "checkpoint", "", "pattern of the files that the program saves and goes on from, e.g. 'checkpoints/*.pt'")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
+	fs.StringArrayVar(&f.secretEnv, "secret-env", nil, "NAME=file:PATH, NAME=credential:NAME or NAME=secret:NAME/KEY: a variable whose value is read where the job starts, and is nowhere else (repeatable)")
+	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
+}
+
+// declareTraining is for how it trains.
+func (f *submitFlags) declareTraining(fs *pflag.FlagSet) {
+	s := &f.spec
 	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and pass")
 	fs.IntVar(&s.GlobalBatchSize, "global-batch-size", 0, "samples per step on any number of devices (default for elastic jobs: --batch-size times --min-devices)")
 	fs.BoolVar(&s.BatchPerDevice, "batch-per-device", false, "keep --batch-size on every device, so that steps grow with the devices")
@@ -77,19 +93,23 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&s.MaxEpochs, "max-epochs", 0, "epochs to train")
 	fs.IntVar(&s.MaxSteps, "max-steps", 0, "optimizer steps to train, if they come before the last epoch")
 	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
-	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --estimated-memory-mib")
 	fs.BoolVar(&s.TuneEffectiveBatch, "tune-effective-batch", false, "also let the batch of a step grow while the job shares its device")
+	fs.StringVar((*string)(&s.Strategy), "strategy", "", "none, all_reduce or parameter_server")
+	fs.Float64Var(&f.stop.LossDecrease, "stop-loss-decrease", 0, "end the job once its training loss falls by less than this per epoch")
+	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
+	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
+	fs.StringVar((*string)(&s.Launch), "launch", "", "per_node or per_device")
+}
+
+// declareNeeds is for what it needs.
+func (f *submitFlags) declareNeeds(fs *pflag.FlagSet) {
+	s := &f.spec
+	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --estimated-memory-mib")
 	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
 	fs.Int64Var(&s.EstimatedMemoryMiB, "estimated-memory-mib", 0, "estimated device memory, MiB per device")
 	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")
 	fs.Int64Var(&s.MainMemoryMiB, "main-memory-mib", 0, "main memory that each process may use, in MiB; a job that takes more is ended")
-	fs.Float64Var(&s.EstimatedHours, "estimated-hours", 0, "estimated duration in hours, greater than 1")
-	fs.StringVar(&s.Array, "array", "", "indices of an array of jobs, as 0-9, 0-99:10 or 1,3,7, with %N behind for at most N at once")
-	fs.StringVar((*string)(&s.Continue), "continue", "", "begin from a copy of the checkpoints of this job, which has ended or is paused")
-	fs.StringSliceVar(&f.after, "after", nil, "[ok:|any:|failed:]JOB[,..]: start after these jobs have succeeded (ok, the default), ended or failed")
-	fs.TextVar(&s.TimeLimit, "time-limit", unit.Duration(0), "longest time that the job may run in all, e.g. 90m, 2h or 1d12h; then it is ended as failed (default: any)")
 	fs.StringVar(&f.ports, "ports", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
-	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
 	fs.IntVar(&s.Devices, "devices", 0, "number of devices, if it is fixed: --min-devices and --max-devices in one")
 	fs.StringVar((*string)(&s.Device), "device", "", "kind of device: gpu or cpu (default: any)")
 	fs.StringVar(&s.GPU, "gpu", "", "model of GPU, or several: 'H100|A100'")
@@ -98,15 +118,18 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Memory, "memory", "", "main memory that each process may use, e.g. 32GiB; a job that takes more is ended")
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
-	fs.StringVar((*string)(&s.Strategy), "strategy", "", "none, all_reduce or parameter_server")
-	fs.Float64Var(&f.stop.LossDecrease, "stop-loss-decrease", 0, "end the job once its training loss falls by less than this per epoch")
-	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
-	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
-	fs.StringVar((*string)(&s.Launch), "launch", "", "per_node or per_device")
+}
+
+// declareRun is for when it runs, and what follows from its end.
+func (f *submitFlags) declareRun(fs *pflag.FlagSet) {
+	s := &f.spec
+	fs.Float64Var(&s.EstimatedHours, "estimated-hours", 0, "estimated duration in hours, greater than 1")
+	fs.StringVar(&s.Array, "array", "", "indices of an array of jobs, as 0-9, 0-99:10 or 1,3,7, with %N behind for at most N at once")
+	fs.StringVar((*string)(&s.Continue), "continue", "", "begin from a copy of the checkpoints of this job, which has ended or is paused")
+	fs.StringSliceVar(&f.after, "after", nil, "[ok:|any:|failed:]JOB[,..]: start after these jobs have succeeded (ok, the default), ended or failed")
+	fs.TextVar(&s.TimeLimit, "time-limit", unit.Duration(0), "longest time that the job may run in all, e.g. 90m, 2h or 1d12h; then it is ended as failed (default: any)")
+	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
 	fs.BoolVar(&f.upload, "upload", false, "give the job a copy of its folder, less what its .switchyardignore names (default: if no node is this machine)")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for its value here (repeatable)")
-	fs.StringArrayVar(&f.secretEnv, "secret-env", nil, "NAME=file:PATH, NAME=credential:NAME or NAME=secret:NAME/KEY: a variable whose value is read where the job starts, and is nowhere else (repeatable)")
-	fs.StringVar(&f.envFile, "env-file", "", "file of NAME=VALUE lines for the job's environment; --env goes over it")
 	fs.StringArrayVar(&f.notify, "notify", nil, "recipient of notices: a URL, mailto:ADDRESS or command:NAME (repeatable)")
 	fs.StringSliceVar(&f.notifyOn, "notify-on", nil, "what --notify tells: ended, failed, silent, preempted, late (default: ended)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")

@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func TestNetPlan(t *testing.T) {
@@ -102,7 +103,7 @@ func TestNetStatusShowsNodesThatAil(t *testing.T) {
 		}
 	}
 	_, text, _ := s.Run("net", "status", "-o", "json")
-	if got := clitest.Parse[netStatus](t, text); len(got.Ailing) != 2 || got.Ailing[1] != status.Ailing[1] || !got.JudgedAt.Equal(clitest.Ago(10*time.Second)) {
+	if got := clitest.Parse[view.NetStatus](t, text); len(got.Ailing) != 2 || got.Ailing[1] != status.Ailing[1] || !got.JudgedAt.Equal(clitest.Ago(10*time.Second)) {
 		t.Errorf("%s", text)
 	}
 	judge(slot + 1)

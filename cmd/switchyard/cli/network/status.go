@@ -1,13 +1,10 @@
 package network
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func netStatusCommand(a *console.Console) *cobra.Command {
@@ -57,87 +55,27 @@ func netWatchCommand(a *console.Console) *cobra.Command {
 	return cmd
 }
 
-// netStatus is the result of `net status`.
-type netStatus struct {
-	// Nodes counts the nodes that probe, Flows the probed paths, ProbedLinks the links on these paths.
-	Nodes       int             `json:"nodes"`
-	Flows       int             `json:"flows"`
-	ProbedLinks int             `json:"probed_links"`
-	Links       []netStatusLink `json:"links"`
-	// Ailing are the nodes whose probes did not count in the last window, which ended at JudgedAt.
-	Ailing   []train.UnhealthyNode `json:"ailing"`
-	JudgedAt *time.Time            `json:"judged_at,omitempty"`
-}
-
-// netStatusLink is a link with the number of probed paths over it.
-type netStatusLink struct {
-	train.Link
-	Flows int `json:"flows"`
-}
-
-func readNetStatus(ctx context.Context, b *bus.Bus, all bool) (netStatus, error) {
+// readNetStatus reads the result of `net status`.
+func readNetStatus(ctx context.Context, b *bus.Bus, all bool) (view.NetStatus, error) {
 	lists, err := console.ListBucket(ctx, b, contract.Probes)
 	if err != nil {
-		return netStatus{}, err
+		return view.NetStatus{}, err
 	}
 	links, err := console.ListBucket(ctx, b, contract.Links)
 	if err != nil {
-		return netStatus{}, err
+		return view.NetStatus{}, err
 	}
 	judged, found, err := console.LastIfThere[event.LinksJudged](ctx, b, event.StreamSamples, event.JudgedSubject(0))
 	if err != nil {
-		return netStatus{}, err
+		return view.NetStatus{}, err
 	}
-	status := newNetStatus(lists, links, all)
-	if found && len(lists) > 0 {
-		status.JudgedAt = new(time.Unix(0, 0).UTC().Add(time.Duration(judged.Slot+1) * train.ProbeSlot))
-		status.Ailing = append(status.Ailing, judged.Ailing...)
+	if !found {
+		return view.NewNetStatus(lists, links, nil, all), nil
 	}
-	return status, nil
+	return view.NewNetStatus(lists, links, &judged, all), nil
 }
 
-// newNetStatus counts nodes, paths and links. With all it includes links that never had trouble.
-func newNetStatus(lists []train.Pinglist, links []train.Link, all bool) netStatus {
-	status := netStatus{Nodes: len(lists), Links: []netStatusLink{}, Ailing: []train.UnhealthyNode{}}
-	flows, known := map[string]int{}, map[string]train.Link{}
-	for _, list := range lists {
-		status.Flows += len(list.Probes)
-		for _, f := range list.Probes {
-			for _, l := range f.Links {
-				flows[l]++
-				if all {
-					known[l] = train.Link{ID: l}
-				}
-			}
-		}
-	}
-	status.ProbedLinks = len(flows)
-	for _, l := range links {
-		known[l.ID] = l
-	}
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		status.Links = append(status.Links, netStatusLink{known[id], flows[id]})
-	}
-	slices.SortStableFunc(status.Links, func(x, y netStatusLink) int {
-		return cmp.Or(cmp.Compare(linkOrder(x.Link), linkOrder(y.Link)), cmp.Compare(y.Loss, x.Loss), cmp.Compare(y.DelaySeconds, x.DelaySeconds))
-	})
-	return status
-}
-
-// linkOrder sorts links: first those that lose packets, then slow links, then links that have recovered.
-func linkOrder(l train.Link) int {
-	switch {
-	case l.Degraded && l.Kind != train.LinkIsSlow:
-		return 0
-	case l.Degraded:
-		return 1
-	case !l.Since.IsZero():
-		return 2
-	}
-	return 3
-}
-
-func printNetStatus(a *console.Console, s netStatus, now time.Time) error {
+func printNetStatus(a *console.Console, s view.NetStatus, now time.Time) error {
 	if a.Output == "json" {
 		return a.PrintJSON(s)
 	}
@@ -178,21 +116,21 @@ func meaning(n train.UnhealthyNode) string {
 	return "-"
 }
 
-func printNetLinks(a *console.Console, links []netStatusLink, now time.Time) error {
+func printNetLinks(a *console.Console, links []view.NetLink, now time.Time) error {
 	if len(links) == 0 {
 		fmt.Fprintln(a.Stdout, "no link loses or delays packets")
 		return nil
 	}
 	return a.Table("LINK\tSTATE\tLOSS\tDELAY\tCONFIDENCE\tSINCE\tPATHS", func(w io.Writer) {
 		for _, l := range links {
-			state, loss, delay, sure, since := [...]string{"lossy", "slow", "recovered", "well"}[linkOrder(l.Link)], "-", "-", "-", "-"
+			state, loss, delay, sure, since := [...]string{"lossy", "slow", "recovered", "well"}[view.StateOf(l.Link)], "-", "-", "-", "-"
 			if !l.Since.IsZero() {
 				since = now.Sub(l.Since).Round(time.Second).String() + " ago"
 			}
-			switch linkOrder(l.Link) {
-			case 0:
+			switch view.StateOf(l.Link) { //nolint:exhaustive // the others have no figure
+			case view.LinkLossy:
 				loss = fmt.Sprintf("%.2f %%", 100*l.Loss)
-			case 1:
+			case view.LinkSlow:
 				delay = fmt.Sprintf("%.3g ms", 1e3*l.DelaySeconds)
 			}
 			if l.Degraded {

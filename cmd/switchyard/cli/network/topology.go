@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 	"github.com/switchyard-dl/switchyard/libs/render"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // netTopology is the result of `net topology`.
@@ -126,27 +127,9 @@ func readLive(ctx context.Context, b *bus.Bus, states map[fabric.LinkID]fabric.S
 	if err != nil {
 		return nil, err
 	}
-	return liveNetwork(lists, links, states), nil
-}
-
-func liveNetwork(lists []train.Pinglist, links []train.Link, states map[fabric.LinkID]fabric.State) []fabric.Seen {
-	var ways []fabric.Seen
-	for _, list := range lists {
-		for _, f := range list.Probes {
-			way := fabric.Seen{From: string(f.From), To: string(f.To)}
-			for _, l := range f.Links {
-				way.Links = append(way.Links, fabric.LinkID(l))
-				states[fabric.LinkID(l)] = fabric.State{}
-			}
-			ways = append(ways, way)
-		}
-	}
-	for _, l := range links {
-		if l.Degraded {
-			states[fabric.LinkID(l.ID)] = fabric.State{Loss: l.Loss, DelaySeconds: l.DelaySeconds}
-		}
-	}
-	return ways
+	ways, seen := view.SeenNetwork(lists, links)
+	maps.Copy(states, seen)
+	return ways, nil
 }
 
 // parseLosses reads LINK=PART.

@@ -75,8 +75,9 @@ func tenantCommand(a *console.Console) *cobra.Command {
 		Use:   "set NAME",
 		Short: "Bound what the jobs of a tenant may take together",
 		Long: `Bounds what the jobs of a tenant may take together, from now on. A bound that is not given stays as it is; none lifts
-it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
-		Example: "  switchyard tenant set vision --devices 8 --queued 200\n  switchyard tenant set guests --priority 30",
+it. Jobs that run are asked to leave if a smaller number of devices needs it. Once their energy is used up, jobs that run
+go on, and others wait for the first of the next month (UTC).`,
+		Example: "  switchyard tenant set vision --devices 8 --queued 200\n  switchyard tenant set vision --energy 500 --shares 3\n  switchyard tenant set guests --priority 30",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
@@ -91,6 +92,13 @@ it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
 						}
 					}
 				}
+				for name, bound := range map[string]**float64{"energy": &bounds.EnergyKWh, "shares": &bounds.Shares} {
+					if f := cmd.Flags().Lookup(name); f.Changed {
+						if *bound, err = parseAmount(f.Value.String(), access.MostEnergyKWh); err != nil {
+							return exit.Usagef("--%s %v", name, err)
+						}
+					}
+				}
 				return ask(ctx, a, y, event.EntityTenant, args[0], event.TenantSet{Bounds: bounds, By: console.CurrentUser()}, func(ctx context.Context, y console.Yard) (uint64, error) {
 					return sequenceOf(ctx, y.Tenants, func(t *access.Tenant) (string, uint64) { return t.Name, t.Sequence }, args[0])
 				})
@@ -100,6 +108,8 @@ it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
 	set.Flags().String("devices", "", "the most devices that they may hold together, or none")
 	set.Flags().String("queued", "", "the most of them that may wait, or none")
 	set.Flags().String("priority", "", "the highest priority that they may have, or none")
+	set.Flags().String("energy", "", "the most kWh that they may use in a calendar month before others of them wait, or none")
+	set.Flags().String("shares", "", "the tenant's part of the devices in the long run, beside 1 of each other tenant, or none")
 	set.Flags().String("requests", "", "how often in a minute each of its people may submit or ask for something, or none for 1200")
 	list := &cobra.Command{
 		Use:   "list",
@@ -111,9 +121,9 @@ it. Jobs that run are asked to leave if a smaller number of devices needs it.`,
 				if err != nil {
 					return err
 				}
-				return a.Show(tenants, "TENANT\tDEVICES\tQUEUED\tPRIORITY\tREQUESTS", func(w io.Writer) {
+				return a.Show(tenants, "TENANT\tDEVICES\tQUEUED\tPRIORITY\tKWH\tSHARES\tREQUESTS", func(w io.Writer) {
 					for _, t := range tenants {
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", render.EscapeText(t.Name), boundWords(t.Devices), boundWords(t.Queued), boundWords(t.Priority), boundWords(t.Requests))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", render.EscapeText(t.Name), boundWords(t.Devices), boundWords(t.Queued), boundWords(t.Priority), boundWords(t.EnergyKWh), boundWords(t.Shares), boundWords(t.Requests))
 					}
 				})
 			})
@@ -139,11 +149,23 @@ func parseBound(word string) (*int, error) {
 	return &n, nil
 }
 
-func boundWords(bound *int) string {
+// parseAmount reads a number, or none for no bound.
+func parseAmount(word string, most float64) (*float64, error) {
+	if word == "none" {
+		return nil, nil //nolint:nilnil // no bound
+	}
+	n, err := strconv.ParseFloat(word, 64)
+	if err != nil || !(n >= 0 && n <= most) {
+		return nil, fmt.Errorf("%q: want a number from 0 to %g, or none", word, most) //nolint:err113 // shown to a person
+	}
+	return &n, nil
+}
+
+func boundWords[T int | float64](bound *T) string {
 	if bound == nil {
 		return "-"
 	}
-	return strconv.Itoa(*bound)
+	return fmt.Sprint(*bound)
 }
 
 func boundsOf(ctx context.Context, y console.Yard, name string) (access.Bounds, error) {

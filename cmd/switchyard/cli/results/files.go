@@ -2,14 +2,12 @@
 package results
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // Commands returns get, plot and tensorboard.
@@ -188,24 +187,10 @@ func fetch(ctx context.Context, y console.Yard, job train.JobID, name string, w 
 	return nil
 }
 
-// epoch is what a job reported at the end of an epoch.
-type epoch struct {
-	At time.Time
-	event.EpochEnded
-}
-
-// epochs reads the epochs of a job in their order. An epoch that was trained again counts once, as it was last.
-func epochs(ctx context.Context, b *bus.Bus, job train.JobID) ([]epoch, error) {
-	var all []epoch
+// epochs reads the epochs of a job.
+func epochs(ctx context.Context, b *bus.Bus, job train.JobID) ([]view.Epoch, error) {
+	var all view.Epochs
 	subject := event.JobSubject(job, event.FactEpochEnded).String()
-	err := b.Stored(ctx, event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) {
-		e, err := event.Decode[event.EpochEnded](m.Data)
-		if err != nil {
-			return
-		}
-		all = slices.DeleteFunc(all, func(before epoch) bool { return before.EpochsDone == e.EpochsDone })
-		all = append(all, epoch{m.Time, e})
-	})
-	slices.SortFunc(all, func(a, b epoch) int { return cmp.Compare(a.EpochsDone, b.EpochsDone) })
-	return all, err
+	err := b.Stored(ctx, event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) { all.Add(m.Time, m.Data) })
+	return all.Epochs, err
 }

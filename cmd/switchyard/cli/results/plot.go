@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 func plotCommand(a *console.Console) *cobra.Command {
@@ -78,7 +79,7 @@ func plot(ctx context.Context, a *console.Console, b *bus.Bus, ref, metric, svg 
 }
 
 // reported returns loss, or if a job reports none, the first of its metrics.
-func reported(all []epoch) string {
+func reported(all []view.Epoch) string {
 	for _, e := range all {
 		if names := slices.Sorted(maps.Keys(e.Metrics)); e.Loss == nil && len(names) > 0 {
 			return names[0]
@@ -88,7 +89,7 @@ func reported(all []epoch) string {
 }
 
 // courseOf returns a metric by the seconds since the submission.
-func courseOf(job train.Job, all []epoch, metric string) []chart.Point {
+func courseOf(job train.Job, all []view.Epoch, metric string) []chart.Point {
 	points := []chart.Point{}
 	for _, e := range all {
 		v, told := e.Metrics[metric]

@@ -147,7 +147,7 @@ func TestTensorBoard(t *testing.T) {
 	if code, _, stderr := s.Run("tensorboard", "resnet"); code != exit.Failed || !strings.Contains(stderr, "pip install tensorboard, then run: tensorboard --logdir_spec "+spec) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "tensorboard"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(bin, "tensorboard"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if code, out, stderr := s.Run("tensorboard", "resnet", "--", "--port", "6007"); code != exit.OK || out != "--logdir_spec "+spec+" --port 6007\n" {

@@ -79,7 +79,7 @@ func (t *terminal) read(ctx context.Context) {
 	defer close(t.gone)
 	const turn = 50 // milliseconds
 	for ctx.Err() == nil {
-		ready := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+		ready := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLIN}}
 		if n, err := unix.Poll(ready, turn); n == 0 || errors.Is(err, unix.EINTR) {
 			continue
 		}

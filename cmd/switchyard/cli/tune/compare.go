@@ -171,7 +171,7 @@ func compareOnline(ctx context.Context, a *console.Console, b *bus.Bus, experime
 	var all []modeRun
 	for _, mode := range f.modes {
 		group := f.prefix + "-" + mode
-		draws := rand.New(rand.NewPCG(f.seed, 0)) //nolint:gosec // arrivals are no secret
+		draws := rand.New(rand.NewPCG(f.seed, 0))
 		arriving := pool.NewWithResults[modeRun]().WithContext(ctx).WithCancelOnError()
 		begun, arrival := time.Now(), 0.0
 		for n := range f.jobs {

@@ -24,8 +24,8 @@ type Snapshot struct {
 	// Nodes are ordered by id, with the devices that some job may have or keep. Excluded are those that have more, as they
 	// are without exclusions.
 	Nodes, Excluded []Node
-	// Gangs are the jobs that take part, in queue order: by priority, then by submission. Deferred ones wait for cheaper
-	// energy.
+	// Gangs are the jobs that take part, in queue order: by priority, overuse, then submission. Deferred ones wait for
+	// cheaper energy.
 	Gangs, Deferred []*Gang
 	Links           []Link
 	Ledger          *Ledger
@@ -108,6 +108,9 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 		if !j.CancelRequested {
 			g := newGang(j, bounds, of)
 			g.MemoryClass, _ = slices.BinarySearch(memories, int64(g.Spec.EstimatedMemory()))
+			if j.Running == nil && j.Planned == nil {
+				g.Overuse = of.Balances[j.Spec.Tenant].Overuse()
+			}
 			s.Gangs, s.byID[j.ID] = append(s.Gangs, g), g
 		}
 	}
@@ -122,10 +125,13 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 	return s
 }
 
-// InQueue orders gangs by priority, then by submission.
+// InQueue orders gangs by priority, then by the overuse of their tenants, then by submission.
 func InQueue(x, y *Gang) int {
 	if x.Priority != y.Priority {
 		return cmp.Compare(y.Priority, x.Priority)
+	}
+	if x.Overuse != y.Overuse {
+		return cmp.Compare(x.Overuse, y.Overuse)
 	}
 	if order := x.SubmittedAt.Compare(y.SubmittedAt); order != 0 {
 		return order

@@ -23,6 +23,10 @@ type Gang struct {
 	Class int
 	// Need is what it asks of each of its devices.
 	Need train.DeviceNeed
+	// RAM is the main memory that each of its processes may use, in bytes; 0 is not said. EachDevice says that it runs one
+	// process per device, not one per node.
+	RAM        int64
+	EachDevice bool
 	// MemoryClass is equal for gangs whose devices must have so much memory that the same nodes have enough.
 	MemoryClass int
 	// Slow are the devices that it avoids.
@@ -46,6 +50,8 @@ type Gang struct {
 	// Primary is the gang whose device it shares; nil if it came first. Guests are the gangs that share its devices.
 	Primary *Gang
 	Guests  []*Gang
+	// Overuse is that of its tenant while the gang waits. A gang that holds devices has none: shares stop no job.
+	Overuse float64
 	// Starved: it has waited longer than the starvation bound. Late: it is served before all others of its priority.
 	Starved bool
 	// Head is the job behind which it waits in line.
@@ -130,6 +136,7 @@ func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 		g.Signature, g.Family = cmp.Or(spec.Signature(), string(j.ID)), spec.FamilyKey()
 	}
 	g.Least, g.Most = bounds(j, spec)
+	g.RAM, g.EachDevice = min(spec.MainMemoryMiB, mostMiB)<<20, spec.Launch == train.LaunchPerDevice
 	if spec.Strategy == train.StrategyParameterServer {
 		g.Servers = spec.ParameterServers
 	}
@@ -163,14 +170,36 @@ func (g *Gang) ServersMost() int {
 // worker, as far as the user wants.
 func (g *Gang) ServersFor(workers int) int { return min(workers, g.ServersMost()) }
 
-// ServerNeeds is what the given number of its parameter servers take up. More than any node has stays that.
-func (g *Gang) ServerNeeds(servers int) (cores int, ram int64) {
-	if g.Servers == nil || servers == 0 {
-		return 0, 0
+// mostMiB is more main memory than any node has, and still more is not told apart: sums of it stay numbers.
+const mostMiB = math.MaxInt64 >> 41
+
+// Needs is what the given workers and parameter servers of the gang take up on one node besides devices: the servers'
+// cores, and the main memory of all.
+func (g *Gang) Needs(workers, servers int) (cores int, ram int64) {
+	processes := workers
+	if !g.EachDevice {
+		processes = min(workers, 1)
 	}
-	const mostCores, mostMiB = math.MaxInt32, math.MaxInt64 >> 21
-	cores, mib := min(g.Servers.Cores, mostCores), min(g.Servers.MemoryMiB, mostMiB/int64(servers))
-	return servers * cores, int64(servers) * mib << 20
+	ram = int64(processes) * g.RAM
+	if g.Servers != nil {
+		const mostCores = math.MaxInt32
+		cores = servers * min(g.Servers.Cores, mostCores)
+		ram += int64(servers) * min(g.Servers.MemoryMiB, mostMiB) << 20
+	}
+	return cores, ram
+}
+
+// Within is how many workers, at most the given ones, go into so much main memory of one node.
+func (g *Gang) Within(ram int64, workers int) int {
+	switch {
+	case g.RAM == 0:
+		return workers
+	case g.EachDevice:
+		return int(min(max(ram, 0)/g.RAM, int64(workers)))
+	case ram < g.RAM:
+		return min(workers, 0)
+	}
+	return workers
 }
 
 // Fits says whether devices of so much memory in bytes are enough; 0 is unknown.

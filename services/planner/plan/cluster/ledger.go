@@ -8,8 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Ledger is the one account of what a decision gives away: devices and fractions of them, cores and memory for
-// parameter servers, the quotas of tenants, the power budget, and what is reserved for jobs that have waited for too
+// Ledger is the one account of what a decision gives away: devices and fractions of them, cores for parameter servers,
+// main memory, the quotas of tenants, the power budget, and what is reserved for jobs that have waited for too
 // long. A gang gets something by Take, TakeHeld or Join only.
 //
 // During the policy phase gangs take numbers of devices of a node; Name enters which ones. A device that several gangs
@@ -52,11 +52,12 @@ type account struct {
 	used    []unit.Bytes
 }
 
-// machine is what the nodes from first to last, which are one machine, have left for parameter servers.
+// machine is what the nodes from first to last, which are one machine, have left besides devices: cores for parameter
+// servers, and main memory. Gangs that were not served yet claim a part of that.
 type machine struct {
-	first, last int
-	cores       int
-	ram         int64
+	first, last  int
+	cores        int
+	ram, claimed int64
 }
 
 // change records the placement of a gang before it was replaced.
@@ -109,7 +110,10 @@ func (l *Ledger) Free(node int) int {
 }
 
 // Unclaimed returns FreeFor less the devices held by gangs that were not served yet.
-func (l *Ledger) Unclaimed(g *Gang, node int) int { return l.FreeFor(g, node) - l.nodes[node].claimed }
+func (l *Ledger) Unclaimed(g *Gang, node int) int {
+	m := l.nodes[node].machine
+	return l.within(g, node, m.ram-m.claimed, l.FreeFor(g, node)-l.nodes[node].claimed)
+}
 
 // UnclaimedByAll returns Free less the devices held by gangs that were not served yet.
 func (l *Ledger) UnclaimedByAll(node int) int { return l.Free(node) - l.nodes[node].claimed }
@@ -181,7 +185,16 @@ func (l *Ledger) Rival(g, other *Gang) bool {
 	return bound && g.Spec.Tenant == other.Spec.Tenant || !math.IsInf(l.watts, 1)
 }
 
-// CoresLeft and RAMLeft are what a node has left for parameter servers.
+// within is how many more devices of a node the main memory there is enough for. The one process of a gang on a node
+// has its memory already.
+func (l *Ledger) within(g *Gang, node int, ram int64, devices int) int {
+	if g.RAM > 0 && !g.EachDevice && g.Got.On(node) {
+		return devices
+	}
+	return g.Within(ram, devices)
+}
+
+// CoresLeft and RAMLeft are what a node has left: cores for parameter servers, and main memory.
 func (l *Ledger) CoresLeft(node int) int { return l.nodes[node].machine.cores }
 
 // RAMLeft is in bytes.
@@ -190,9 +203,14 @@ func (l *Ledger) RAMLeft(node int) int64 { return l.nodes[node].machine.ram }
 // HasRoom reports whether a node has the cores and the memory for the given new workers and servers of a gang, besides
 // the devices.
 func (l *Ledger) HasRoom(g *Gang, node, workers, servers int) bool {
-	cores, ram := g.ServerNeeds(servers)
+	return l.hasRoom(g, node, workers, workers, servers)
+}
+
+// hasRoom is HasRoom where only some of the workers have devices that nobody has yet.
+func (l *Ledger) hasRoom(g *Gang, node, fresh, workers, servers int) bool {
+	cores, ram := g.Needs(workers, servers)
 	if l.s.Nodes[node].Slots {
-		cores += workers
+		cores += fresh
 	}
 	m := l.nodes[node].machine
 	return m.cores >= cores && (ram == 0 || m.ram >= ram)
@@ -240,7 +258,7 @@ func (l *Ledger) covers(g *Gang, p Placement) bool {
 	for i := range p.Parts {
 		part := &p.Parts[i]
 		open, own, ok := l.fresh(g, part, p.Memory)
-		if !ok || open > 0 && open > l.FreeFor(g, part.Node) || !l.HasRoom(g, part.Node, open+own, part.Servers) {
+		if !ok || open > 0 && open > l.FreeFor(g, part.Node) || !l.hasRoom(g, part.Node, open+own, part.Count, part.Servers) {
 			return false
 		}
 		devices, watts = devices+open+own, watts+float64(open+own)*l.s.Nodes[part.Node].Watts
@@ -322,7 +340,7 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 			l.quotas[g.Spec.Tenant] -= sign * n
 		}
 		l.watts -= float64(sign*n) * l.s.Nodes[part.Node].Watts
-		cores, ram := g.ServerNeeds(part.Servers)
+		cores, ram := g.Needs(part.Count, part.Servers)
 		if l.s.Nodes[part.Node].Slots {
 			cores += n
 		}
@@ -353,6 +371,8 @@ func (l *Ledger) Claim(g *Gang, p Placement) {
 func (l *Ledger) enterClaim(g *Gang, sign int) {
 	for i := range g.claim.Parts {
 		node, n := g.claim.Parts[i].Node, sign*g.claim.Parts[i].Count
+		_, ram := g.Needs(g.claim.Parts[i].Count, g.claim.Parts[i].Servers)
+		l.nodes[node].machine.claimed += int64(sign) * ram
 		l.nodes[node].claimed += sign * l.s.openIn(&g.claim.Parts[i])
 		l.claims.devices += n
 		l.claims.of[g.Spec.Tenant] += n

@@ -151,7 +151,16 @@ func (g *Gang) computeServed(on train.Config) float64 {
 	}
 	least := g.config(g.Least, 1)
 	least.Servers = 1
-	return g.within(bounded(g.predicted.guess * epoch(on) / epoch(least)))
+	return g.guessed(epoch(on) / epoch(least))
+}
+
+// guessed is the guessed time on devices whose epochs take so much longer than on the least devices. If nobody has said
+// how long an epoch is, other devices are taken to change nothing.
+func (g *Gang) guessed(longer float64) float64 {
+	if math.IsNaN(longer) {
+		longer = 1
+	}
+	return g.within(bounded(g.predicted.guess * longer))
 }
 
 // Forecast predicts when a gang that goes on with a placement now ends, in seconds, with the interval that holds eight
@@ -239,7 +248,7 @@ func (g *Gang) computeOn(on train.Config) float64 {
 		cfg.LocalBatch = max(cfg.LocalBatch, 1)
 		return shape.StepSeconds(cfg) * steps(cfg)
 	}
-	return g.within(bounded(g.predicted.guess * epoch(on) / epoch(g.config(g.Least, 1))))
+	return g.guessed(epoch(on) / epoch(g.config(g.Least, 1)))
 }
 
 // bounded keeps what no model should say out of the arithmetic and the plan: a plan with an infinite number could not

@@ -32,9 +32,14 @@ type reservedSums struct {
 // tenantSums are the devices that the first gangs of one tenant keep, by rank.
 type tenantSums struct{ ranks, devices []int }
 
-// FreeFor is Free less what is reserved for gangs ahead of this one. What a gang holds itself is reserved for nobody:
-// if a gang ahead of both takes a device that was reserved, the reservation does not pass to that.
+// FreeFor is Free less what is reserved for gangs ahead of this one, as far as the node has the main memory for it.
+// What a gang holds itself is reserved for nobody: if a gang ahead of both takes a device that was reserved, the
+// reservation does not pass to that.
 func (l *Ledger) FreeFor(g *Gang, node int) int {
+	return l.within(g, node, l.RAMLeft(node), l.freeFor(g, node))
+}
+
+func (l *Ledger) freeFor(g *Gang, node int) int {
 	free := l.Free(node)
 	if l.reservations.on == nil || len(l.reservations.on[node]) == 0 {
 		return free

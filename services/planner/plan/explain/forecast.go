@@ -21,10 +21,11 @@ type ground struct {
 	releases []release
 }
 
-// release is a number of devices that come free after a time in seconds.
+// release is a number of devices, and main memory in bytes, that come free after a time in seconds.
 type release struct {
 	seconds float64
 	devices int
+	ram     int64
 }
 
 // grounds are all of them, and the one of each node.
@@ -47,33 +48,40 @@ func (a *account) grounds() ([]ground, []int) {
 		of[i] = at
 		g := &all[at]
 		g.devices += n.Room()
-		if free := a.Ledger.Free(i); free > 0 {
-			g.releases = append(g.releases, release{0, free})
-		}
+		g.releases = append(g.releases, release{0, max(a.Ledger.Free(i), 0), a.ramLeft(i)})
 	}
 	return all, of
 }
 
-// after returns the time until the given number of devices is free, infinite if it never is.
-func (g *ground) after(devices int) float64 {
+// ramLeft is the main memory that is left on a node: the first of several that are one machine has it.
+func (a *account) ramLeft(node int) int64 {
+	if node > 0 && a.Nodes[node-1].ID == a.Nodes[node].ID {
+		return 0
+	}
+	return a.Ledger.RAMLeft(node)
+}
+
+// after returns the time until the given number of devices and so much main memory are free, infinite if they never
+// are.
+func (g *ground) after(devices int, ram int64) float64 {
 	for _, r := range g.releases {
-		if devices -= r.devices; devices <= 0 {
+		if devices, ram = devices-r.devices, ram-r.ram; devices <= 0 && ram <= 0 {
 			return r.seconds
 		}
 	}
 	return math.Inf(1)
 }
 
-// occupy takes the first devices that come free and gives them back after until seconds.
-func (g *ground) occupy(devices int, until float64) {
-	taken := devices
+// occupy takes what comes free first and gives it back after until seconds.
+func (g *ground) occupy(devices int, ram int64, until float64) {
+	taken, wanted := devices, ram
 	for i := range g.releases {
-		take := min(g.releases[i].devices, taken)
-		g.releases[i].devices -= take
-		taken -= take
+		r := &g.releases[i]
+		take, of := min(r.devices, taken), min(r.ram, wanted)
+		r.devices, taken, r.ram, wanted = r.devices-take, taken-take, r.ram-of, wanted-of
 	}
-	g.releases = slices.DeleteFunc(g.releases, func(r release) bool { return r.devices == 0 })
-	r := release{until, devices}
+	g.releases = slices.DeleteFunc(g.releases, func(r release) bool { return r.devices == 0 && r.ram == 0 })
+	r := release{until, devices, ram}
 	at, _ := slices.BinarySearchFunc(g.releases, r, func(x, y release) int { return cmp.Compare(x.seconds, y.seconds) })
 	g.releases = slices.Insert(g.releases, at, r)
 }
@@ -133,7 +141,8 @@ func (a *account) play(line []*cluster.Gang, runs []train.Span, which func(train
 		}
 		for _, part := range g.Got.Parts {
 			at := &grounds[of[part.Node]]
-			at.releases = append(at.releases, release{end, part.Count})
+			_, ram := g.Needs(part.Count, part.Servers)
+			at.releases = append(at.releases, release{end, part.Count, ram})
 		}
 	}
 	for i := range grounds {
@@ -143,14 +152,15 @@ func (a *account) play(line []*cluster.Gang, runs []train.Span, which func(train
 	for i, g := range line {
 		best := -1
 		starts[i] = math.Inf(1)
+		_, ram := g.Needs(g.Least, g.ServersLeast())
 		for k := range grounds {
 			at := &grounds[k]
-			if at.devices >= g.Least && g.SuitsKind(at.memory, at.class) && at.after(g.Least) < starts[i] {
-				best, starts[i] = k, at.after(g.Least)
+			if at.devices >= g.Least && g.SuitsKind(at.memory, at.class) && at.after(g.Least, ram) < starts[i] {
+				best, starts[i] = k, at.after(g.Least, ram)
 			}
 		}
 		if best >= 0 {
-			grounds[best].occupy(g.Least, starts[i]+which(runs[i]))
+			grounds[best].occupy(g.Least, ram, starts[i]+which(runs[i]))
 		}
 	}
 	return starts

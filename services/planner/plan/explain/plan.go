@@ -29,16 +29,17 @@ const (
 	MemoryOutgrown     = "MemoryOutgrown"
 	SizeWanted         = "SizeWanted"
 	// Waiting.
-	DevicesGone         = "DevicesGone"
-	PreemptedByPriority = "PreemptedByPriority"
-	PreemptedByShorter  = "PreemptedByShorter"
-	HeadOfLineBlocked   = "HeadOfLineBlocked"
-	LongQueue           = "LongQueue"
-	WaitingForDevices   = "WaitingForDevices"
-	WaitingForServer    = "WaitingForServer"
-	DevicesKept         = "DevicesKept"
-	QuotaReached        = "QuotaReached"
-	PowerBudgetReached  = "PowerBudgetReached"
+	DevicesGone          = "DevicesGone"
+	PreemptedByPriority  = "PreemptedByPriority"
+	PreemptedByShorter   = "PreemptedByShorter"
+	HeadOfLineBlocked    = "HeadOfLineBlocked"
+	LongQueue            = "LongQueue"
+	WaitingForDevices    = "WaitingForDevices"
+	WaitingForServer     = "WaitingForServer"
+	WaitingForMainMemory = "WaitingForMainMemory"
+	DevicesKept          = "DevicesKept"
+	QuotaReached         = "QuotaReached"
+	PowerBudgetReached   = "PowerBudgetReached"
 )
 
 // account is the finished decision with what the words need.

@@ -139,7 +139,7 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	if a.Spans {
 		where = ""
 	}
-	what := g.Asks()
+	what := feasible.Wants(g)
 	if g.Servers != nil {
 		what += " and 1 parameter server"
 		space = a.spaces.Devices(g)
@@ -150,6 +150,10 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	}
 	if g.Servers != nil && space.Free >= g.Least && a.spaces.Of(g).Free < g.Least {
 		r = a.needsServer(g, space.Free, where)
+	}
+	if free, most := a.beyondMemory(g); space.Free < g.Least && free >= g.Least {
+		r = train.Reason{Code: WaitingForMainMemory, Message: fmt.Sprintf("needs %s%s%s; %s free, and no node with a free device has more than %s left",
+			what, where, feasible.Selector(g), areFree(free), most)}
 	}
 	if small := a.tooSmall(g); small > 0 && g.Need.Kind == train.KindGPU {
 		r.Message += "; the largest that is free has " + small.Exact()
@@ -163,8 +167,33 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	if ahead > 0 {
 		r.Message += "; ahead: " + cluster.Names(a.waiting[:ahead])
 	}
+	if s := a.State.Balances[g.Spec.Tenant]; g.Overuse > 0 && s.Used > s.Granted {
+		r.Message += fmt.Sprintf("; %q has used %.0f %% of recent device time, its shares are %.0f %%: tenants that have used less of theirs go first",
+			g.Spec.Tenant, 100*s.Used, 100*s.Granted)
+	}
 	r.Hint = a.silentBelow(g.Priority)
 	return r
+}
+
+// beyondMemory is how many devices are free in one place for a gang if it needed no main memory, and the most main
+// memory that is left on a node with a free one.
+func (a *account) beyondMemory(g *cluster.Gang) (free int, most unit.Bytes) {
+	if g.RAM == 0 {
+		return 0, 0
+	}
+	byModel := map[string]int{}
+	for i := range a.Nodes {
+		n, here := &a.Nodes[i], a.Ledger.Free(i)
+		if !g.Suits(n) || here <= 0 {
+			continue
+		}
+		if a.Spans {
+			byModel[n.Model+n.Island] += here
+			here = byModel[n.Model+n.Island]
+		}
+		free, most = max(free, here), max(most, unit.Bytes(a.Ledger.RAMLeft(i)))
+	}
+	return free, most
 }
 
 // tooSmall is the memory of the largest free device that would suit a gang if it had more memory; 0 if there is none.

@@ -22,7 +22,7 @@ func Classify(s *cluster.Snapshot) {
 	selectors, off := map[string]selector{}, excludedNodes(s)
 	for _, g := range s.Gangs {
 		if key := selectorOf(g, off); key != "" {
-			selectors[key] = selector{g.Spec.NodeLabels, g.Need, off[g.ID]}
+			selectors[key] = selector{g.Spec.NodeLabels, g.Need, g.RAM, off[g.ID]}
 		}
 	}
 	names := slices.Sorted(maps.Keys(selectors))
@@ -44,15 +44,17 @@ func Classify(s *cluster.Snapshot) {
 	islands(s)
 }
 
-// selector is the labels and the devices that gangs ask for, and the nodes that are excluded for one gang alone.
+// selector is the labels, the devices and the main memory of a process that gangs ask for, and the nodes that are
+// excluded for one gang alone.
 type selector struct {
 	labels map[string]string
 	need   train.DeviceNeed
+	ram    int64
 	off    []train.NodeID
 }
 
 func (of selector) suits(n *train.Node) bool {
-	return n.Has(of.labels) && of.need.Suits(n) && !slices.Contains(of.off, n.ID)
+	return n.Has(of.labels) && of.need.Suits(n) && (n.Memory == 0 || of.ram <= int64(n.Memory)) && !slices.Contains(of.off, n.ID)
 }
 
 // selectorOf tells selectors apart; empty if any node will do.
@@ -60,6 +62,9 @@ func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
 	key := Selector(g)
 	if g.Need.Chosen() {
 		key += "\x00" + string(g.Need.Kind) + " " + strings.Join(g.Need.Models, "|")
+	}
+	if g.RAM > 0 {
+		key += fmt.Sprint("\x00", g.RAM, g.EachDevice)
 	}
 	if len(off[g.ID]) > 0 {
 		key += "\x00" + string(g.ID)
@@ -184,7 +189,7 @@ func (p *Spaces) find(g *cluster.Gang, servers int) Space {
 		for k, here := range [3]amount{
 			{n.Room(), n.Cores, n.RAM}, {l.FreeFor(g, i), l.CoresLeft(i), l.RAMLeft(i)}, {l.Free(i), l.CoresLeft(i), l.RAMLeft(i)},
 		} {
-			of[k].add(max(here.devices, 0), here.beside(g, n, servers))
+			of[k].add(max(g.Within(here.ram, here.devices), 0), here.beside(g, n, servers))
 		}
 		r = Space{max(r.Widest, of[0].most()), max(r.Free, of[1].most()), max(r.Idle, of[2].most())}
 	}
@@ -199,14 +204,14 @@ type amount struct {
 
 // beside is how many workers of a gang go beside the given servers.
 func (a amount) beside(g *cluster.Gang, n *cluster.Node, servers int) int {
-	cores, ram := g.ServerNeeds(servers)
+	cores, ram := g.Needs(0, servers)
 	if a.cores < cores || ram > 0 && a.ram < ram {
 		return 0
 	}
 	if n.Slots {
-		return max(min(a.devices, a.cores-cores), 0)
+		a.devices = min(a.devices, a.cores-cores)
 	}
-	return max(a.devices, 0)
+	return max(g.Within(a.ram-ram, a.devices), 0)
 }
 
 // sum is the devices of nodes over which a gang may be spread. One of the nodes has the servers, and a worker: that is
@@ -341,6 +346,9 @@ func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
 		return train.Reason{Code: MixedNode, Message: fmt.Sprintf("needs %s%s, and a job ahead of it wants %s of node %s", g.Asks(), where, how, at)}
 	}
 	switch {
+	case g.RAM > 0 && s.Widest(func(n *cluster.Node) bool { return suits(g, n) }) >= g.Least:
+		r.Message = fmt.Sprintf("needs %s%s%s, and the largest node has %s of main memory", Wants(g), where, Selector(g), p.largestRAM(g))
+		r.Hint = "lower memory or min_devices"
 	case g.Need.Chosen():
 		if lacks := g.Need.Lacks(p.labelled(g)); lacks != "" {
 			return train.Reason{Code: NoSuchDevice, Message: fmt.Sprintf("needs %s%s, and %s", g.Asks(), Selector(g), lacks), Hint: "add such a device, or ask for less"}
@@ -355,6 +363,28 @@ func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
 		r.Hint = "lower min_devices or estimated_memory_mib"
 	}
 	return r
+}
+
+// Wants says in words what a gang needs at least: its devices, and the main memory of its processes.
+func Wants(g *cluster.Gang) string {
+	switch {
+	case g.RAM == 0:
+		return g.Asks()
+	case g.EachDevice && g.Least > 1:
+		return fmt.Sprintf("%s and %s of main memory for each", g.Asks(), unit.Bytes(g.RAM))
+	}
+	return fmt.Sprintf("%s and %s of main memory", g.Asks(), unit.Bytes(g.RAM))
+}
+
+// largestRAM is the most main memory of a node with the labels and devices that a gang asks for.
+func (p *Spaces) largestRAM(g *cluster.Gang) unit.Bytes {
+	most := int64(0)
+	for i := range p.s.Nodes {
+		if n := &p.s.Nodes[i]; suits(g, n) {
+			most = max(most, n.RAM)
+		}
+	}
+	return unit.Bytes(most)
 }
 
 // labelled are the nodes with the labels that a gang asks for.

@@ -147,7 +147,7 @@ func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers, servers int, empties
 		if free = workers + more; emptiest {
 			free = p.PerNode - more
 		}
-		if servers == 0 {
+		if servers == 0 && g.RAM == 0 {
 			node, found = f.first(p, g, free)
 		} else {
 			node, found = f.firstFitting(p, g, free, math.MaxInt, func(i int) bool { return f.s.Ledger.HasRoom(g, i, workers, servers) })
@@ -190,7 +190,7 @@ func (f *Finder) Gather(p *Pool, g *cluster.Gang, devices, mostNodes int) cluste
 		if node == none {
 			break
 		}
-		take := min(free, devices)
+		take := g.Within(f.s.Ledger.RAMLeft(node), min(free, devices))
 		nodes, got.Parts = append(nodes, node), append(got.Parts, cluster.Part{Node: node, Count: take})
 		devices -= take
 	}

@@ -28,8 +28,8 @@ type allocation struct {
 
 // request holds the inputs of a search for a place besides the ledger.
 type request struct {
-	pool, devices, least int
-	servers              train.ServersSpec
+	pool, devices, least, class int
+	servers                     train.ServersSpec
 }
 
 // limit is something of which there is only so much, and its price.
@@ -201,25 +201,25 @@ func (m *allocation) sizes(g *cluster.Gang, p *pool) []int {
 // room is how many devices of a pool a job finds in one place, beside the parameter servers that it needs at least. A
 // node is in one place, and if gangs may span nodes, the pool is.
 func (m *allocation) room(g *cluster.Gang, p *pool) int {
-	if g.Servers == nil && m.Spans {
-		return p.free
-	}
-	if g.Servers == nil {
+	if g.Servers == nil && g.RAM == 0 {
+		if m.Spans {
+			return p.free
+		}
 		return p.roomiest
 	}
-	most, cost := 0, p.free
+	most, sum, cost := 0, 0, p.free
 	for _, i := range p.Nodes {
-		free := m.Ledger.Free(i)
+		free := g.Within(m.Ledger.RAMLeft(i), max(m.Ledger.Free(i), 0))
 		beside := free
 		for beside > 0 && !m.Ledger.HasRoom(g, i, beside, g.ServersLeast()) {
 			beside--
 		}
-		if most = max(most, beside); beside > 0 {
+		if most, sum = max(most, beside), sum+free; beside > 0 {
 			cost = min(cost, free-beside)
 		}
 	}
 	if m.Spans {
-		return p.free - cost
+		return max(sum-cost, 0)
 	}
 	return most
 }

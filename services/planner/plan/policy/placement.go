@@ -167,7 +167,7 @@ func (m *allocation) wider(b *candidate) (best *option, per float64) {
 func (m *allocation) put(b *candidate) bool {
 	g := b.gang
 	wanted := min(b.chosen.devices, m.Ledger.Allowed(g, m.pools[b.chosen.pool].Watts))
-	asked := request{pool: b.chosen.pool, devices: wanted, least: g.Least}
+	asked := request{pool: b.chosen.pool, devices: wanted, least: g.Least, class: g.Class}
 	if g.Servers != nil {
 		asked.servers = *g.Servers
 	}

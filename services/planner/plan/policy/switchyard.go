@@ -52,6 +52,9 @@ import (
 // Energy. With an EnergyWeight eta an option is worth P/(eta*p + (1-eta)*P) times as much, p its power and P the most
 // that the job could draw: at 1 the options are compared by progress per joule.
 //
+// Shares. A job that waits is worth 2^-u as much, u the part of all recent device time that its tenant has used over
+// the part that its shares grant. A job that has devices does not lose them by that.
+//
 // Deadlines. An option by which the job ends in time is worth up to 8 times as much, the closer it gets. A job that can
 // no longer make it is treated as if it had none; no job is stopped at a deadline.
 //

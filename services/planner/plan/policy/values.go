@@ -19,6 +19,7 @@ func (m *allocation) weigh() {
 	}
 	for behind, b := range order {
 		weight := (1 + criticalShare*b.soonest/longest) * m.weight(b, (makespanJobs+stillToCome*float64(behind))/math.Max(b.useful, 1))
+		weight *= math.Exp2(-b.gang.Overuse)
 		for i := range b.options {
 			o := &b.options[i]
 			o.value = weight * o.up * m.spared(b, o)

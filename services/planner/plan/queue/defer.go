@@ -1,6 +1,6 @@
 // Package queue decides who waits for what before a policy is asked: jobs that are held or paused, deferral until other
-// jobs have ended or energy is cheaper, and reservations for jobs that have waited for too long, which smaller jobs may
-// not backfill. The order of the queue itself is cluster.InQueue.
+// jobs have ended, energy is cheaper or the next month of a tenant's quota begins, and reservations for jobs that have
+// waited for too long, which smaller jobs may not backfill. The order of the queue itself is cluster.InQueue.
 package queue
 
 import (
@@ -21,14 +21,20 @@ const Postponed = "Postponed"
 // ArrayLimit is the code of a job of an array of which enough others run.
 const ArrayLimit = "ArrayLimit"
 
-// Defer takes those jobs out that people hold or have paused, those that wait for other jobs to end, those of an array
-// of which enough run, and those whose energy will cost less later, by the time at which their users want them to start
-// at the latest. It returns why they wait, the soonest first.
+// EnergyQuotaReached is the code of a job whose tenant has used the energy of its quota.
+const EnergyQuotaReached = "EnergyQuotaReached"
+
+// Defer takes those jobs out that people hold or have paused, those that wait for other jobs to end, those of tenants
+// that have used their energy, those of an array of which enough run, and those whose energy will cost less later, by
+// the time at which their users want them to start at the latest. It returns why they wait, the soonest first.
 func Defer(s *cluster.Snapshot) []train.Waiting {
 	var waiting []train.Waiting
 	arrays := roomInArrays(s.Gangs)
 	s.Gangs = slices.DeleteFunc(s.Gangs, func(g *cluster.Gang) bool {
 		w := train.Waiting{Job: g.ID, Blockers: withheld(g)}
+		if len(w.Blockers) == 0 {
+			w = overspent(s, g)
+		}
 		if len(w.Blockers) == 0 {
 			w.Blockers = arrays.take(g)
 		}
@@ -96,6 +102,24 @@ func withheld(g *cluster.Gang) []train.Reason {
 		reasons = append(reasons, d.Reason())
 	}
 	return reasons
+}
+
+// overspent is the wait of a job whose tenant has used the energy of its quota; without blockers if it need not wait. A
+// job that holds devices goes on.
+func overspent(s *cluster.Snapshot, g *cluster.Gang) train.Waiting {
+	w := train.Waiting{Job: g.ID}
+	q, bound := s.State.EnergyQuotas[g.Spec.Tenant]
+	if !bound || holds(g) || !q.Reached(s.State.Now) {
+		return w
+	}
+	w.StartInSeconds = q.Until.Sub(s.State.Now).Seconds()
+	w.Blockers = []train.Reason{{
+		Code: EnergyQuotaReached,
+		Message: fmt.Sprintf("%q has used %.3g kWh this month, its quota is %.3g kWh: jobs that run go on, others wait until %s",
+			g.Spec.Tenant, q.Used.KilowattHours(), q.Allowed.KilowattHours(), q.Until.UTC().Format(time.RFC3339)),
+		Hint: fmt.Sprintf("a larger quota lets it start now: `switchyard tenant set %s --energy KWH`, by an operator", g.Spec.Tenant),
+	}}
+	return w
 }
 
 // postponed is the wait of a job whose energy will cost less later; without blockers if it need not wait. A job that

@@ -24,6 +24,11 @@ type State struct {
 	Tuning Tuning        `json:"tuning"`
 	// Quotas are the most devices that the jobs of a tenant may hold together. A tenant without an entry has no quota.
 	Quotas map[string]int `json:"quotas,omitempty"`
+	// EnergyQuotas are those of the tenants that have one.
+	EnergyQuotas map[string]EnergyQuota `json:"energy_quotas,omitempty"`
+	// Shares are those of the tenants that have some. If any has, Balances compare what tenants have used with them.
+	Shares   map[string]float64 `json:"shares,omitempty"`
+	Balances map[string]Balance `json:"balances,omitempty"`
 	// PowerBudgetWatts bounds what all devices together are predicted to draw, idle ones included (0: no bound).
 	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
 	// Rates are the forecast costs of energy.
@@ -38,6 +43,17 @@ type State struct {
 	Memory string `json:"memory,omitempty"`
 	Seed   uint64 `json:"seed,omitempty"`
 }
+
+// EnergyQuota is how much energy the jobs of a tenant may use in a period, and how much they have used. From Until on,
+// when the period is over, it bounds nothing.
+type EnergyQuota struct {
+	Allowed unit.Energy `json:"allowed_uj"`
+	Used    unit.Energy `json:"used_uj"`
+	Until   time.Time   `json:"until"`
+}
+
+// Reached says whether jobs that wait must wait until the next period.
+func (q EnergyQuota) Reached(now time.Time) bool { return q.Used >= q.Allowed && now.Before(q.Until) }
 
 // Job holds what the planner needs to know about a job.
 type Job struct {
@@ -187,6 +203,8 @@ type Tuning struct {
 	// default, and a FairnessBound of 0 is none.
 	StarvationSeconds float64 `json:"starvation_seconds,omitempty"`
 	FairnessBound     float64 `json:"fairness_bound,omitempty"`
+	// UsageHalfLifeSeconds is the time after which device time that a tenant has used counts half (default 7 days).
+	UsageHalfLifeSeconds float64 `json:"usage_half_life_seconds,omitempty"`
 	// EnergyWeight, from 0 to 1, is how much energy for each step of progress counts against time.
 	EnergyWeight float64 `json:"energy_weight,omitempty"`
 }
@@ -205,6 +223,7 @@ func (t Tuning) WithDefaults() Tuning {
 	fill(&t.LinkLossBound, 0.001)
 	fill(&t.UnknownSeconds, 600)
 	fill(&t.StarvationSeconds, 4*3600)
+	fill(&t.UsageHalfLifeSeconds, 7*24*3600)
 	if t.YoungEpochs <= 0 {
 		t.YoungEpochs = 3
 	}

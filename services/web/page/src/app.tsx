@@ -2,8 +2,10 @@ import { useEffect, useState } from "preact/hooks";
 import { logOut } from "./api";
 import { Banner } from "./banner";
 import { EnergyPage } from "./energy";
+import { ExperimentPage, Experiments } from "./experiments";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
+import { NetworkPage } from "./network";
 import { PlanPage } from "./plan";
 import { dismiss, start, store, useStore } from "./store";
 import { Yard } from "./yard";
@@ -12,7 +14,9 @@ const pages: [path: string, title: string][] = [
   ["yard", "Yard"],
   ["jobs", "Jobs"],
   ["plan", "Plan"],
+  ["experiments", "Experiments"],
   ["energy", "Energy"],
+  ["network", "Network"],
 ];
 
 interface Place { page: string; id: string; query: URLSearchParams }
@@ -66,6 +70,8 @@ export function App() {
 function Page({ at }: { at: Place }) {
   if (at.page === "jobs") return at.id ? <JobPage key={at.id} id={at.id} /> : <Jobs query={at.query} />;
   if (at.page === "plan") return <PlanPage />;
+  if (at.page === "experiments") return at.id ? <ExperimentPage key={at.id} id={at.id} /> : <Experiments />;
+  if (at.page === "network") return <NetworkPage />;
   if (at.page === "energy") return <EnergyPage />;
   return <Yard />;
 }

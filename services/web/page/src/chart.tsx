@@ -1,8 +1,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { digits } from "./format";
+import { digits, plain } from "./format";
+import type { ComponentChildren } from "preact";
 
 interface Point { x: number; y: number }
-export interface Series { name: string; points: Point[]; dots?: boolean; dashed?: boolean }
+export interface Series { name: string; points: Point[]; dots?: boolean; dashed?: boolean; thin?: boolean }
+export interface Key { name: string; dashed?: boolean; thin?: boolean }
 
 // ticks are round values that divide a range into about n parts.
 function ticks(low: number, high: number, n: number): number[] {
@@ -14,6 +16,9 @@ function ticks(low: number, high: number, n: number): number[] {
   for (let v = Math.ceil(low / step) * step; v <= high + step / 1e6; v += step) all.push(Math.abs(v) < step / 1e6 ? 0 : v);
   return all;
 }
+
+// A thin line is one of many, a dashed one belongs to another.
+const look = (k: Key) => (k.thin ? "thin" : k.dashed ? "s1" : "");
 
 const height = 220, left = 48, bottom = 24, top = 8, right = 12;
 
@@ -31,8 +36,9 @@ export function useWidth() {
   return { ref, width };
 }
 
-// Chart draws lines, and the first series as a table below.
-export function Chart({ title, x, series }: { title: string; x: string; series: Series[] }) {
+// Chart draws lines, and below them a table: the given one, or the first series. keys are the legend, if it is not one line
+// for each series.
+export function Chart({ title, x, series, keys, children }: { title: string; x: string; series: Series[]; keys?: Key[]; children?: ComponentChildren }) {
   const { ref, width } = useWidth();
   const all = series.flatMap((s) => s.points);
   const xs = all.map((p) => p.x), ys = all.map((p) => p.y).filter(Number.isFinite);
@@ -46,25 +52,27 @@ export function Chart({ title, x, series }: { title: string; x: string; series: 
     <figure class="chart">
       <svg ref={ref} height={height} role="img" aria-label={title}>
         {ticks(y0, y1, 4).map((v) => <g key={v}><line class="grid" x1={left} x2={width - right} y1={sy(v)} y2={sy(v)} /><text x={left - 6} y={sy(v) + 4} text-anchor="end">{digits(v)}</text></g>)}
-        {ticks(x0, x1, 6).filter(Number.isInteger).map((v) => <text key={v} x={sx(v)} y={height - 6} text-anchor="middle">{v}</text>)}
-        {series.map((s, i) => (
-          <g key={s.name} class={`series s${i}`}>
+        {ticks(x0, x1, 6).filter((v) => x !== "epoch" || Number.isInteger(v)).map((v) => <text key={v} x={sx(v)} y={height - 6} text-anchor="middle">{plain(v)}</text>)}
+        {series.map((s) => (
+          <g key={s.name} class={`series ${look(s)}`}>
             <polyline points={s.points.filter((p) => Number.isFinite(p.y)).map((p) => `${sx(p.x).toFixed(1)},${sy(p.y).toFixed(1)}`).join(" ")} stroke-dasharray={s.dashed ? "5 4" : undefined} />
             {s.dots && s.points.length < 80 && s.points.map((p) => <circle key={p.x} cx={sx(p.x)} cy={sy(p.y)} r="2.5"><title>{`${x} ${p.x}: ${digits(p.y)}`}</title></circle>)}
           </g>
         ))}
       </svg>
       <figcaption class="small">
-        {series.map((s, i) => <span key={s.name} class={`key s${i}`}><svg width="18" height="8" aria-hidden="true"><line x1="0" x2="18" y1="4" y2="4" stroke-dasharray={s.dashed ? "5 4" : undefined} /></svg>{s.name}</span>)}
+        {(keys ?? series).map((s: Key) => <span key={s.name} class={`key ${look(s)}`}><svg width="18" height="8" aria-hidden="true"><line x1="0" x2="18" y1="4" y2="4" stroke-dasharray={s.dashed ? "5 4" : undefined} /></svg>{s.name}</span>)}
         <span class="dim">by {x}</span>
       </figcaption>
       {first && (
         <details>
           <summary class="small">as a table</summary>
-          <div class="scroll"><table>
-            <thead><tr><th>{x}</th><th class="right">{first.name}</th></tr></thead>
-            <tbody>{first.points.map((p, i) => <tr key={i}><td>{p.x}</td><td class="right number">{p.y}</td></tr>)}</tbody>
-          </table></div>
+          <div class="scroll">{children ?? (
+            <table>
+              <thead><tr><th>{x}</th><th class="right">{first.name}</th></tr></thead>
+              <tbody>{first.points.map((p, i) => <tr key={i}><td>{p.x}</td><td class="right number">{p.y}</td></tr>)}</tbody>
+            </table>
+          )}</div>
         </details>
       )}
     </figure>

@@ -25,8 +25,9 @@ export function until(m: Moment | undefined, now: number): string {
   return spread >= 1 ? `${text} ± ${duration(spread)}` : text;
 }
 
-export function energy(microjoules: number): string {
-  const j = microjoules / 1e6;
+export const energy = (microjoules: number) => joules(microjoules / 1e6);
+
+export function joules(j: number): string {
   if (j === 0) return "–";
   for (const [unit, size] of [["MWh", 3.6e9], ["kWh", 3.6e6], ["Wh", 3600]] as const) {
     if (j >= size) return `${digits(j / size)} ${unit}`;
@@ -51,5 +52,8 @@ export function digits(x: number): string {
   if (a >= 0.01) return x.toFixed(2);
   return x.toPrecision(2);
 }
+
+// plain is a number as a person writes it: whole ones without a point.
+export const plain = (x: number) => (Number.isInteger(x) && Math.abs(x) < 1e6 ? String(x) : digits(x));
 
 export const percent = (part: number) => `${Math.floor(100 * part + 1e-6)} %`;

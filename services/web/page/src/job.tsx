@@ -6,6 +6,7 @@ import { Log } from "./log";
 import { Panel, Progress, State, isActive, isOver } from "./parts";
 import { act, notice, useNow, useStore, words } from "./store";
 import { Timeline } from "./timeline";
+import { WhatIf } from "./whatif";
 import type { Explanation, Detail, Section, Standing } from "./types";
 
 const refresh = 3000;
@@ -59,7 +60,7 @@ export function JobPage({ id }: { id: string }) {
         <State state={job.state} />
         <Actions detail={detail} />
       </div>
-      <p class="dim small">{[job.id, job.spec.user, detail.experiment && `trial of ${detail.experiment}`].filter(Boolean).join(" · ")}</p>
+      <p class="dim small">{[job.id, job.spec.user].filter(Boolean).join(" · ")}{detail.experiment && <> · trial of <a href={`#/experiments/${segment(detail.experiment)}`}>{detail.experiment}</a></>}</p>
       <ul class="facts big">
         <li><span class="dim">progress</span><Progress part={detail.progress} /></li>
         {start && <li><span class="dim">starts</span><b>{until(start, now)}</b><span class="small dim">between {clock(start.low, now)} and {clock(start.high, now)}</span></li>}
@@ -73,7 +74,10 @@ export function JobPage({ id }: { id: string }) {
       <div class="two">
         <Timeline job={job} now={now} />
         <Loss detail={detail} />
+        <EpochEnergy detail={detail} />
+        <EpochTime detail={detail} />
       </div>
+      {!isOver(job.state) && <WhatIf job={job} />}
       <Log job={id} home={known.home} over={isOver(job.state)} />
       {sections.map((s) => (
         <details class="panel" key={s.title}>
@@ -181,4 +185,29 @@ function Loss({ detail }: { detail: Detail }) {
       <Chart title={`${shown} by epoch`} x="epoch" series={[{ name: shown, points, dots: true }, ...(curve.length > 0 ? [{ name: "fitted curve", points: curve, dashed: true }] : [])]} />
     </Panel>
   );
+}
+
+interface Each { epoch: number; joules: number; seconds: number }
+
+// each is the energy and the time of each epoch. After a restart, epochs that were trained again count as well.
+function each(detail: Detail): Each[] {
+  const epochs = detail.course?.epochs ?? [];
+  const started = detail.job.started_at ? Date.parse(detail.job.started_at) : NaN;
+  return epochs.map((e, i) => {
+    const before = epochs[i - 1];
+    const done = Math.max(1, e.epochs_done - (before?.epochs_done ?? 0));
+    return { epoch: e.epochs_done, joules: (e.energy_uj - (before?.energy_uj ?? 0)) / 1e6 / done, seconds: (Date.parse(e.at) - (before ? Date.parse(before.at) : started)) / 1000 / done };
+  });
+}
+
+function EpochEnergy({ detail }: { detail: Detail }) {
+  const points = each(detail).filter((e) => e.joules > 0).map((e) => ({ x: e.epoch, y: e.joules }));
+  if (points.length < 2) return null;
+  return <Panel title="Energy of each epoch"><Chart title="joules of each epoch" x="epoch" series={[{ name: "joules", points, dots: true }]} /></Panel>;
+}
+
+function EpochTime({ detail }: { detail: Detail }) {
+  const points = each(detail).filter((e) => e.seconds > 0).map((e) => ({ x: e.epoch, y: e.seconds }));
+  if (points.length < 2) return null;
+  return <Panel title="Time of each epoch"><Chart title="seconds from one epoch's end to the next" x="epoch" series={[{ name: "seconds", points, dots: true }]} /></Panel>;
 }

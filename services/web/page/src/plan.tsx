@@ -84,7 +84,7 @@ function Gantt({ rows, bars, waiting, jobs, from, to }: { rows: string[]; bars: 
         return (
           <a key={b.row + b.job} href={`#/jobs/${encodeURIComponent(b.job)}`}>
             <rect class={`span runs ${b.to === undefined ? "open" : ""}`} x={left} width={Math.max(2, x1 - left)} y={i * row + 3 + part * each} height={each - 1} rx="2"><title>{name(b.job)}</title></rect>
-            {b.low !== undefined && b.high !== undefined && <line class="whisker" x1={sx(b.low)} x2={sx(b.high)} y1={i * row + 3 + (part + 0.5) * each} y2={i * row + 3 + (part + 0.5) * each} />}
+            {b.low !== undefined && b.high !== undefined && <line class="whisker" x1={sx(b.low)} x2={sx(b.high)} y1={i * row + 1 + (part + 1) * each} y2={i * row + 1 + (part + 1) * each} />}
             {x1 - left > 60 && each > 9 && <text class="on" x={left + 6} y={i * row + 3 + part * each + each / 2 + 4}>{name(b.job)}</text>}
           </a>
         );
@@ -98,7 +98,7 @@ function Gantt({ rows, bars, waiting, jobs, from, to }: { rows: string[]; bars: 
           </a>
         );
       })}
-      {[0, 0.25, 0.5, 0.75, 1].map((p) => <text key={p} x={left + p * (width - left - 8)} y={height - 4} text-anchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>{p === 0 ? "now" : clock(new Date(from + p * (to - from)).toISOString(), from)}</text>)}
+      {(width < 560 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((p) => <text key={p} x={left + p * (width - left - 8)} y={height - 4} text-anchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>{p === 0 ? "now" : clock(new Date(from + p * (to - from)).toISOString(), from)}</text>)}
     </svg>
   );
 }

@@ -53,6 +53,36 @@ export interface Detail {
 export interface Standing { job: JobRecord; home?: string }
 export interface Spent { key: string; name?: string; active_uj: number; idle_uj?: number; unattributed_uj?: number }
 export interface Energy { from: string; to: string; methods: string[] | null; total: Spent; days: Spent[]; nodes: Spent[]; users: Spent[]; jobs: Spent[] }
+export interface Outlook {
+  devices?: number; priority?: number; share?: boolean; refused?: Reason;
+  allocation?: Allocation; waiting?: Waiting; predicted?: Predicted; holders?: string[]; power_w?: number;
+  energy?: { joules: number; low_joules: number; high_joules: number };
+  moved?: { job: string; places?: Place[]; reason?: Reason }[];
+  shifted?: { job: string; finish?: Moment; seconds?: number }[]; shifted_more?: number;
+}
+export interface OutlookAnswer { decided_at: string; outlooks: Outlook[] }
+export interface ExperimentLine {
+  id: string; name: string; user?: string; mode: string; algorithm: string; state: string; message?: string; objective: string; minimise?: boolean;
+  trials: number; running: number; best?: number; joules: number; modelled?: boolean; submitted_at: string; ended_at?: string;
+}
+export interface TrialResult { epoch: number; at: string; seconds: number; joules?: number; value: number; broken?: boolean }
+export interface Trial {
+  id: number; job: string; state: string; reason?: string; params: Record<string, string | number>; epochs: number; value?: number; broken?: boolean;
+  seconds: number; joules?: number; results: TrialResult[];
+}
+export interface Experiment extends ExperimentLine {
+  parameters: { name: string; kind: string }[]; max_epochs: number; best_trial?: number; trial_list: Trial[];
+  rungs?: { epochs: number; reached: number; went_on: number; best?: number }[];
+  course: { at: string; seconds: number; joules: number; trial: number; value: number }[];
+}
+export interface NetLink {
+  id: string; alike?: string[]; kind: string; loss_ratio: number; delay_seconds?: number; confidence_ratio: number; degraded: boolean; since: string; flows: number;
+}
+export interface Network {
+  nodes: number; flows: number; probed_links: number; links: NetLink[]; ailing: { node: string; why: string }[]; judged_at?: string;
+  vertices: { name: string; tier: number }[]; edges: { id: string; a: number; b: number; loss_ratio?: number; delay_seconds?: number }[];
+  kept_off: { job: string; waits?: boolean; reason: Reason }[];
+}
 export interface LogChunk { data: string | null; next: number; size: number; ended?: boolean; cut?: boolean }
 export interface Changes { jobs?: Job[]; gone?: string[]; nodes?: string[]; models?: string[]; plan?: number }
 

@@ -1,0 +1,33 @@
+import { useEffect, useState } from "preact/hooks";
+import { get } from "./api";
+import { words } from "./store";
+
+const refresh = 5000;
+
+// useLoaded loads an answer again and again until it says that nothing more changes.
+export function useLoaded<T>(path: string, over: (t: T) => boolean): { body?: T; problem: string } {
+  const [body, set] = useState<T>();
+  const [problem, fail] = useState("");
+  useEffect(() => {
+    let left = false, timer = 0;
+    const load = async () => {
+      let ended = false;
+      try {
+        const answer = await get<T>(path);
+        if (left) return;
+        set(answer.body);
+        fail("");
+        ended = over(answer.body);
+      } catch (err) {
+        if (!left) fail(words(err));
+      }
+      if (!left && !ended) timer = window.setTimeout(() => void load(), document.hidden ? 4 * refresh : refresh);
+    };
+    void load();
+    return () => {
+      left = true;
+      clearTimeout(timer);
+    };
+  }, [path]);
+  return { body, problem };
+}

@@ -1,0 +1,69 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// suggest asks the service experiments where a client's search goes next. Who may submit trials may ask.
+func (s server) suggest(_ api.Route, r *http.Request) (answer, error) {
+	if err := s.may(r, access.Submit, access.Owner{}); err != nil {
+		return answer{}, err
+	}
+	person, err := s.caller(r)
+	if err == nil {
+		err = s.inTime(person)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	var asked contract.SuggestionRequest
+	body := json.NewDecoder(http.MaxBytesReader(nil, r.Body, event.MaxBodyBytes))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&asked); err != nil {
+		return answer{}, problemError{problem(http.StatusUnprocessableEntity, "the body: "+err.Error(), "docs/openapi.json has its keys")}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waiting)
+	defer cancel()
+	suggestion, err := bus.Ask[contract.SuggestionRequest, contract.Suggestion](ctx, s.bus, contract.SuggestSubject, asked)
+	switch {
+	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
+		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "is the experiments service running?")}
+	case err != nil:
+		err = problemError{problem(http.StatusUnprocessableEntity, err.Error(), "")}
+	}
+	return answer{body: suggestion}, err
+}
+
+// epochs answers with what a job has reported.
+func (s server) epochs(route api.Route, r *http.Request) (answer, error) {
+	q, err := route.Decode(r.URL.Query())
+	if err != nil {
+		return answer{}, err
+	}
+	var id train.JobID
+	position, err := s.find(r, q.User, func(_ *index.Index, job train.Job) { id = job.ID })
+	if err != nil {
+		return answer{}, err
+	}
+	all := view.Epochs{Epochs: []view.Epoch{}}
+	subject := event.JobSubject(id, event.FactEpochEnded).String()
+	err = s.bus.Stored(r.Context(), event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) { all.Add(m.Time, m.Data) })
+	if err != nil {
+		err = problemError{problem(http.StatusServiceUnavailable, fmt.Sprintf("read the epochs of job %s: %v", id, err), "ask again")}
+	}
+	return answer{position: position, body: all}, err
+}
