@@ -67,55 +67,62 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: newRefusals(b, p.Log, s.now), rates: newRates(s.now), now: s.now, closing: ctx.Done()}.handler()
-	doors := []func(context.Context) error{s.serve(p, d.onSocket(answers))}
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: newRefusals(b, p.Log, s.now), floods: newRefusals(b, p.Log, s.now), rates: newRates(s.now), now: s.now, closing: ctx.Done()}.handler()
+	doors := []doorway{s.socket(p, d.onSocket(answers))}
 	if s.config.SharedSocket != "" {
-		doors = append(doors, s.serveShared(p, d.onSocket(answers)))
+		doors = append(doors, s.sharedSocket(p, d.onSocket(answers)))
 	}
 	if s.config.Listen != "" {
 		listener, err := s.listen(ctx, p, d)
 		if err != nil {
 			return err
 		}
-		doors = append(doors, s.servePage(listener, d.onTCP(answers)))
+		doors = append(doors, pageOn(listener, d.onTCP(answers)))
 	}
+	serve := func(ctx context.Context) error { return serveAll(ctx, doors, p.Started) }
 	for bucket, sources := range known.index.Buckets() {
 		complete := tick.NewLatch()
 		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, bucket, sources, complete.Open) })
-		for i, door := range doors {
-			doors[i] = complete.Then(door)
-		}
+		serve = complete.Then(serve)
 	}
-	for _, door := range doors {
-		running.Go(door)
-	}
+	running.Go(serve)
 	return running.Wait()
 }
 
-// serve answers on the socket.
-func (s *Service) serve(p run.Process, answers http.Handler) func(context.Context) error {
-	return func(ctx context.Context) error {
-		socket := filepath.Join(p.Common.DataDir, api.SocketName)
-		listener, err := installation.ListenUnix(ctx, socket)
-		if err != nil {
-			return err
-		}
-		p.Log.Debug("serving the API", "socket", socket)
-		p.Started()
-		return run.ServeListener(ctx, listener, answers)
-	}
+// doorway is a way for people to reach the service: what it listens on, and how it answers there.
+type doorway struct {
+	listen func(context.Context) (net.Listener, error)
+	serve  func(context.Context, net.Listener) error
 }
 
-// serveShared answers on the socket of the other users of the machine.
-func (s *Service) serveShared(p run.Process, answers http.Handler) func(context.Context) error {
-	return func(ctx context.Context) error {
-		listener, err := installation.ListenShared(ctx, s.config.SharedSocket, s.config.SharedGroup)
+// serveAll listens on all doors, says that the service is ready, and answers until ctx ends.
+func serveAll(ctx context.Context, doors []doorway, ready func()) error {
+	running := pool.New().WithContext(ctx).WithCancelOnError()
+	for _, d := range doors {
+		listener, err := d.listen(ctx)
 		if err != nil {
 			return err
 		}
-		p.Log.Info("serving the users of the machine", "socket", s.config.SharedSocket, "group", s.config.SharedGroup)
-		return serveBounded(ctx, listener, answers)
+		defer func() { _ = listener.Close() }()
+		running.Go(func(ctx context.Context) error { return d.serve(ctx, listener) })
 	}
+	ready()
+	return running.Wait()
+}
+
+// socket is the door of the installation's owner.
+func (s *Service) socket(p run.Process, answers http.Handler) doorway {
+	return doorway{func(ctx context.Context) (net.Listener, error) {
+		return installation.ListenUnix(ctx, filepath.Join(p.Common.DataDir, api.SocketName))
+	}, func(ctx context.Context, l net.Listener) error { return run.ServeListener(ctx, l, answers) }}
+}
+
+// sharedSocket is the door of the other users of the machine.
+func (s *Service) sharedSocket(p run.Process, answers http.Handler) doorway {
+	return doorway{func(ctx context.Context) (net.Listener, error) {
+		p.Log.Info("serving the users of the machine", "socket", s.config.SharedSocket, "group", s.config.SharedGroup)
+		return installation.ListenShared(ctx, s.config.SharedSocket, s.config.SharedGroup)
+	}, func(ctx context.Context, l net.Listener) error { return serveBounded(ctx, l, answers) }}
 }
 
 // connections is the largest number of connections over TCP at a time; more wait.
@@ -148,9 +155,12 @@ func (s *Service) listen(ctx context.Context, p run.Process, d *door) (net.Liste
 	return netutil.LimitListener(listener, connections), nil
 }
 
-// servePage answers over TCP.
-func (s *Service) servePage(listener net.Listener, answers http.Handler) func(context.Context) error {
-	return func(ctx context.Context) error { return run.ServeListener(ctx, listener, answers) }
+// pageOn is the door of browsers. It is open from the start; who comes early waits.
+func pageOn(listener net.Listener, answers http.Handler) doorway {
+	return doorway{
+		func(context.Context) (net.Listener, error) { return listener, nil },
+		func(ctx context.Context, l net.Listener) error { return run.ServeListener(ctx, l, answers) },
+	}
 }
 
 // watch puts a bucket into the index until ctx ends. It calls complete when all of it is there.
