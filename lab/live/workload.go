@@ -93,6 +93,7 @@ func (p Plan) spec(policy string, a traces.Arrival, app *traces.Application) tra
 		s.MinDevices = min(max(a.Devices, 1), most)
 		s.MaxDevices = s.MinDevices
 	case "optimus":
+		s.MaxDevices = min(most, max(a.Batch, 1))
 	default:
 		s.GlobalBatchSize, s.AdaptiveBatch = l.BaseBatch, app.Adaptive()
 	}

@@ -112,14 +112,23 @@ func (s Spec) MaxLocalBatch() int {
 	return s.BatchSize
 }
 
-// Batch returns the submitted batch on a number of devices.
+// LargestStep returns the largest number of samples of an optimizer step, 0 if it grows with the devices.
+func (s Spec) LargestStep() int {
+	if s.AdaptiveBatch != nil {
+		return max(s.GlobalBatchSize, s.AdaptiveBatch.Max)
+	}
+	return s.GlobalBatchSize
+}
+
+// Batch returns the submitted batch on a number of devices. A step of adaptive_batch has a sample for each of them.
 func (s Spec) Batch(devices int) Batch {
 	if !s.KeepsBatch() {
 		return Batch{LocalBatch: s.BatchSize}
 	}
-	share := up(s.GlobalBatchSize, devices)
+	samples := max(s.GlobalBatchSize, min(devices, s.LargestStep()))
+	share := up(samples, devices)
 	passes := up(share, s.MaxLocalBatch())
-	return Batch{Samples: s.GlobalBatchSize, LocalBatch: up(share, passes), Accumulation: passes - 1}
+	return Batch{Samples: samples, LocalBatch: up(share, passes), Accumulation: passes - 1}
 }
 
 // BatchIn returns the batch of the job under an allocation: the planner chooses it for jobs that let it.

@@ -17,6 +17,7 @@ func TestTheStepIsSharedOut(t *testing.T) {
 		{"three do not divide it", Spec{BatchSize: 64, GlobalBatchSize: 64}, 3, Batch{Samples: 64, LocalBatch: 22}, 64},
 		{"accumulated", Spec{BatchSize: 64, GlobalBatchSize: 1000}, 2, Batch{Samples: 1000, LocalBatch: 63, Accumulation: 7}, 1000},
 		{"larger passes", Spec{BatchSize: 64, GlobalBatchSize: 1000, AdaptiveBatch: &AdaptiveBatchSpec{MaxPerDevice: 500}}, 2, Batch{Samples: 1000, LocalBatch: 500}, 1000},
+		{"more devices than samples", Spec{BatchSize: 20, GlobalBatchSize: 20, AdaptiveBatch: &AdaptiveBatchSpec{Max: 640}}, 24, Batch{Samples: 24, LocalBatch: 1}, 24},
 	} {
 		if got := c.spec.Batch(c.devices); got != c.want || got.Global(c.devices) != c.global {
 			t.Errorf("%s: %+v, a step of %d samples; want %+v and %d", c.name, got, got.Global(c.devices), c.want, c.global)

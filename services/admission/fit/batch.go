@@ -43,9 +43,9 @@ func (c *checker) batch() {
 
 // sharedOut refuses a step with fewer samples than devices.
 func (c *checker) sharedOut(field string, s train.Spec) {
-	if s.KeepsBatch() && s.BatchSize > 0 && s.GlobalBatchSize < s.MaxDevices {
+	if s.KeepsBatch() && s.BatchSize > 0 && s.LargestStep() < s.MaxDevices {
 		c.refuse("BatchTooSmall", field, "allow fewer devices, give a larger global_batch_size, or set batch_per_device",
-			"a step of %d samples cannot be shared out to %d devices", s.GlobalBatchSize, s.MaxDevices)
+			"a step of %d samples cannot be shared out to %d devices", s.LargestStep(), s.MaxDevices)
 	}
 }
 

@@ -41,6 +41,11 @@ func TestBatchRefusals(t *testing.T) {
 			"OutOfRange adaptive_batch.min_per_device: want at most 64, found 65 (the least number of samples per device and pass; the largest is max_per_device, or batch_size)",
 			`OutOfRange adaptive_batch.max_per_device_on["T4"]: want at least 65, found -1 (the largest number of samples per device and pass on this model of device; the smallest is min_per_device)`,
 		}},
+		{"adaptive with fewer samples than devices", change(func(s *train.Spec) {
+			s.BatchSize, s.MaxDevices, s.AdaptiveBatch = 4, 9, &train.AdaptiveBatchSpec{Max: 8}
+		}), []string{
+			"BatchTooSmall adaptive_batch: a step of 8 samples cannot be shared out to 9 devices (allow fewer devices, give a larger global_batch_size, or set batch_per_device)",
+		}},
 		{"adaptive from output", change(func(s *train.Spec) {
 			s.AdaptiveBatch, s.LogFormat = &train.AdaptiveBatchSpec{Max: 128}, train.LogBigDL
 		}), []string{
@@ -64,6 +69,7 @@ func TestElasticJobsKeepTheirBatch(t *testing.T) {
 		{"elastic, per device", train.Spec{MaxDevices: 4, BatchPerDevice: true}, 0},
 		{"parameter servers", train.Spec{MaxDevices: 4, Strategy: train.StrategyParameterServer}, 0},
 		{"adaptive", train.Spec{AdaptiveBatch: adaptive}, 64},
+		{"adaptive, more devices than samples of the first step", train.Spec{MaxDevices: 500, AdaptiveBatch: adaptive}, 64},
 	} {
 		spec := good()
 		spec.MinDevices, spec.MaxDevices, spec.Strategy = c.spec.MinDevices, c.spec.MaxDevices, c.spec.Strategy
