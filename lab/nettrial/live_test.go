@@ -9,6 +9,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/netprobe"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/profiler/linkhealth"
 )
@@ -50,44 +51,90 @@ func newLab() *lab {
 	return l
 }
 
-// slot sends probes from every node for a slot, drops the lost part on each link, and returns the counts of both ends.
-func (l *lab) slot(w *linkhealth.Watch, number int64, probes int, loss map[string]float64, rnd *rand.Rand) []linkhealth.Transition {
-	end := time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
+// watched is a live network over time: what its agents probe next, and what has been judged.
+type watched struct {
+	*lab
+	watch     *linkhealth.Watch
+	schedules map[train.NodeID]*netprobe.Schedule
+	ids       map[train.NodeID][]uint32
+	rnd       *rand.Rand
+}
+
+func (l *lab) watched(rnd *rand.Rand) *watched {
+	w := &watched{l, linkhealth.New(), map[train.NodeID]*netprobe.Schedule{}, map[train.NodeID][]uint32{}, rnd}
+	for node, list := range l.lists {
+		w.watch.Use(node, &list)
+		w.schedules[node] = netprobe.NewSchedule(list.Probes)
+		for _, f := range list.Probes {
+			w.ids[node] = append(w.ids[node], f.ID())
+		}
+	}
+	return w
+}
+
+// slot sends probes from every node for a slot, drops the lost part on each link, and judges the counts of both ends.
+func (w *watched) slot(number int64, rate int, loss map[string]float64) []linkhealth.Transition {
+	seconds := int64(train.ProbeSlot / time.Second)
+	begin, end := time.Unix(number*seconds, 0), time.Unix((number+1)*seconds, 0)
+	sent, came := map[uint32]int{}, map[uint32]int{}
+	probe := func(id uint32, links []string) (arrived bool) {
+		pass := 1.0
+		for _, link := range links {
+			pass *= 1 - loss[link]
+		}
+		sent[id]++
+		if arrived = w.rnd.Float64() < pass; arrived {
+			came[id]++
+		}
+		return arrived
+	}
+	for n := range int(seconds) * rate {
+		now := begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
+		for h := range len(w.lists) {
+			w.tick(train.NodeID(fmt.Sprintf("h%d", h)), now, probe)
+		}
+	}
+	for node, c := range w.counts(number, sent, came) {
+		w.watch.Counted(node, *c, end)
+	}
+	return w.watch.Judge(number, end)
+}
+
+// tick sends what a node sends at a time.
+func (w *watched) tick(node train.NodeID, now time.Time, probe func(uint32, []string) bool) {
+	flows, ids, schedule := w.lists[node].Probes, w.ids[node], w.schedules[node]
+	turn, extra := schedule.Next(now)
+	if !probe(ids[turn], flows[turn].Links) {
+		schedule.Lost(ids[turn], now)
+	}
+	for _, i := range extra {
+		if probe(ids[i], flows[i].Links) && schedule.Suspects(now) {
+			w.schedules[flows[i].To].Told(now)
+		}
+	}
+}
+
+// counts are what the agents report of a slot.
+func (l *lab) counts(number int64, sent, came map[uint32]int) map[train.NodeID]*event.ProbesCounted {
 	counts := map[train.NodeID]*event.ProbesCounted{}
 	for node := range l.lists {
 		counts[node] = &event.ProbesCounted{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 	}
-	for h := range len(l.lists) {
-		flows := l.lists[train.NodeID(fmt.Sprintf("h%d", h))].Probes
-		for i, f := range flows {
-			id, sent, came := f.ID(), (probes+i)/len(flows), 0
-			pass := 1.0
-			for _, link := range f.Links {
-				pass *= 1 - loss[link]
-			}
-			for range sent {
-				if rnd.Float64() < pass {
-					came++
-				}
-			}
-			counts[f.From].Sent = append(counts[f.From].Sent, train.SentProbes{Flow: id, Sent: sent})
-			counts[f.To].Received = append(counts[f.To].Received, train.ReceivedProbes{Flow: id, Count: came})
+	for _, list := range l.lists {
+		for _, f := range list.Probes {
+			id := f.ID()
+			counts[f.From].Sent = append(counts[f.From].Sent, train.SentProbes{Flow: id, Sent: sent[id]})
+			counts[f.To].Received = append(counts[f.To].Received, train.ReceivedProbes{Flow: id, Count: came[id]})
 		}
 	}
-	for node, c := range counts {
-		w.Counted(node, *c, end)
-	}
-	return w.Judge(number, end)
+	return counts
 }
 
 // named drops packets on links from the middle of a slot on, ten minutes after the start, and returns the links that
 // are named within a minute, and within two.
-func (l *lab) named(probes int, loss map[string]float64, rnd *rand.Rand) (soon, later []string) {
+func (l *lab) named(rate int, loss map[string]float64, rnd *rand.Rand) (soon, later []string) {
 	const quiet = 60
-	w := linkhealth.New()
-	for node, list := range l.lists {
-		w.Use(node, &list)
-	}
+	w := l.watched(rnd)
 	for n := range int64(quiet + 12) {
 		now := loss
 		switch {
@@ -99,7 +146,7 @@ func (l *lab) named(probes int, loss map[string]float64, rnd *rand.Rand) (soon, 
 				now[link] = part / 2
 			}
 		}
-		for _, turn := range l.slot(w, 1000+n, probes, now, rnd) {
+		for _, turn := range w.slot(1000+n, rate, now) {
 			if turn.Changed && turn.Link.Degraded {
 				later = append(later, turn.Link.ID)
 				if n <= quiet+5 { // 55 s after the first lost packet, and the time of reports
@@ -128,7 +175,7 @@ func TestLossyLinksAreNamedWithinAMinute(t *testing.T) {
 	for _, parts := range [][]float64{{0.01}, {0.02}, {0.05}, {0.2}, {1}, {0.01, 0.2}, {0.05, 0.05}, {0.02, 1}, {0.05, 0.2}, {1, 1}} {
 		for range 4 {
 			loss, want := l.draw(parts, rnd)
-			if got, _ := l.named(400, loss, rnd); !slices.Equal(got, want) {
+			if got, _ := l.named(40, loss, rnd); !slices.Equal(got, want) {
 				t.Errorf("%v: named %v", loss, got)
 			}
 		}
@@ -136,16 +183,14 @@ func TestLossyLinksAreNamedWithinAMinute(t *testing.T) {
 }
 
 func TestAHealthyNetworkIsNotAccused(t *testing.T) {
-	l, rnd, w := newLab(), rand.New(rand.NewPCG(2, 2)), linkhealth.New()
+	l := newLab()
+	w := l.watched(rand.New(rand.NewPCG(2, 2)))
 	background := map[string]float64{}
 	for _, link := range l.links {
 		background[link] = 2e-5 // nearly the highest loss that counts as healthy, on paths of four links
 	}
-	for node, list := range l.lists {
-		w.Use(node, &list)
-	}
 	for n := range int64(3000) {
-		for _, turn := range l.slot(w, 1000+n, 100, background, rnd) {
+		for _, turn := range w.slot(1000+n, 10, background) {
 			t.Fatalf("slot %d: %+v", n, turn)
 		}
 	}
@@ -173,7 +218,7 @@ func (l *lab) tally(b *testing.B, rate int, part float64) {
 	soon, all, wrong := 0, 0, 0
 	for range runs {
 		loss, want := l.draw([]float64{part}, rnd)
-		first, named := l.named(10*rate, loss, rnd)
+		first, named := l.named(rate, loss, rnd)
 		if slices.Equal(first, want) {
 			soon++
 		}

@@ -173,9 +173,9 @@ func (c *Probes) declare(s *config.Section) {
 			}
 			return nil
 		})
-	s.Float(&c.Rate, "probe-rate", 10, "probes sent in a second").Above(0).Between(0, mostRate)
+	s.Float(&c.Rate, "probe-rate", 10, "probes sent in a second; five times as many for a minute after one was lost").Above(0).Between(0, mostRate)
 	s.Int(&c.Bytes, "probe-bytes", 400, "size of a probe").Between(ProbeHeaderBytes, mostSize)
-	s.Int(&c.BudgetPackets, "probe-budget-packets", 60, "the most packets sent in a second: probes, answers and traces").Between(1, math.MaxInt32)
+	s.Int(&c.BudgetPackets, "probe-budget-packets", 120, "the most packets sent in a second: probes, answers and traces").Between(1, math.MaxInt32)
 	s.Int(&c.BudgetBytes, "probe-budget-bytes", 12_500, "the most bytes of these, headers included").Between(1, math.MaxInt32)
 }
 

@@ -47,7 +47,8 @@ type Pinglist struct {
 type SentProbes struct {
 	// Flow is the flow's number: a hash of its addresses, ports and class.
 	Flow uint32 `json:"flow"`
-	// Sent is the number of probes that left the node, Acked the number of them that were answered.
+	// Sent is the number of probes that left the node, Acked the number of them that were answered. The extra ones of a
+	// node that lost a probe ask for no answer.
 	Sent  int `json:"sent"`
 	Acked int `json:"acked"`
 	// RTTSeconds is the median round-trip time, RTTHighSeconds the ninth decile.

@@ -2,6 +2,7 @@ package netprobe
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 )
@@ -38,12 +39,19 @@ func newBudget(packetsPerSecond, bytesPerSecond int) *budget {
 }
 
 // allow takes a packet from the budget; it returns false if none is left.
-func (b *budget) allow(now time.Time, wireBytes int) bool {
+func (b *budget) allow(now time.Time, wireBytes int) bool { return b.take(now, wireBytes, 0) }
+
+// spare is allow for a packet that leaves half of what may be sent at once to others: many nodes may want answers at
+// the same time, and a node's own probes go on meanwhile.
+func (b *budget) spare(now time.Time, wireBytes int) bool { return b.take(now, wireBytes, 0.5) }
+
+// take takes a packet if a part of the burst is left after it.
+func (b *budget) take(now time.Time, wireBytes int, rest float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.packets.refill(now)
 	b.bytes.refill(now)
-	if b.packets.left < 1 || b.bytes.left < float64(wireBytes) {
+	if b.packets.left < 1+math.Floor(rest*b.packets.burst) || b.bytes.left < float64(wireBytes)+rest*b.bytes.burst {
 		return false
 	}
 	b.packets.left--

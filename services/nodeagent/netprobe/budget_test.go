@@ -69,3 +69,21 @@ func TestTheBudgetIsUsed(t *testing.T) {
 		t.Errorf("%d packets in 10 seconds", sent)
 	}
 }
+
+// TestAnswersLeaveRoomForProbes: however many nodes want answers, a node's own probes go out.
+func TestAnswersLeaveRoomForProbes(t *testing.T) {
+	b, answers, probes := newBudget(120, 12_500), 0, 0
+	start := time.Unix(1000, 0)
+	for ms := range 10_000 {
+		now := start.Add(time.Duration(ms) * time.Millisecond)
+		if b.spare(now, 104) {
+			answers++
+		}
+		if ms%100 == 0 && b.allow(now, 448) {
+			probes++
+		}
+	}
+	if probes != 100 || answers < 400 {
+		t.Errorf("%d of 100 probes and %d answers", probes, answers)
+	}
+}

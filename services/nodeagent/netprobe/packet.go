@@ -36,13 +36,24 @@ func (k kind) answer() kind {
 	}
 }
 
+// flags say more about a probe.
+type flags byte
+
+const (
+	// isExtra: it is counted where it arrives, and asks for no answer.
+	isExtra flags = 1 << iota
+	// isSuspected: a flow of its sender lost a probe lately.
+	isSuspected
+)
+
 // packet is the content of a probe and of its answer, which repeats it.
 type packet struct {
 	kind kind
 	dscp byte
 	// hops is the hop limit that a trace was sent with.
-	hops byte
-	flow uint32
+	hops  byte
+	flags flags
+	flow  uint32
 	// session is drawn at random whenever an agent starts; sequence counts from there.
 	session  uint64
 	sequence uint64
@@ -66,7 +77,7 @@ var (
 func (p packet) append(data, key []byte) []byte {
 	start := len(data)
 	data = binary.BigEndian.AppendUint32(data, magic)
-	data = append(data, byte(p.kind), p.dscp, p.hops, 0)
+	data = append(data, byte(p.kind), p.dscp, p.hops, byte(p.flags))
 	data = binary.BigEndian.AppendUint32(data, p.flow)
 	data = binary.BigEndian.AppendUint32(data, 0)
 	data = binary.BigEndian.AppendUint64(data, p.session)
@@ -84,7 +95,7 @@ func parse(data, key []byte) (packet, error) {
 		return packet{}, errForged
 	}
 	return packet{
-		kind: kind(data[4]), dscp: data[5], hops: data[6], flow: binary.BigEndian.Uint32(data[8:]),
+		kind: kind(data[4]), dscp: data[5], hops: data[6], flags: flags(data[7]), flow: binary.BigEndian.Uint32(data[8:]),
 		session: binary.BigEndian.Uint64(data[16:]), sequence: binary.BigEndian.Uint64(data[24:]),
 		sent: time.Unix(0, int64(binary.BigEndian.Uint64(data[32:]))),
 	}, nil

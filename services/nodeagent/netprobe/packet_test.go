@@ -7,7 +7,7 @@ import (
 )
 
 func aPacket() packet {
-	return packet{kind: kindTrace, dscp: 46, hops: 3, flow: 77, session: 5, sequence: 6, sent: time.Unix(1000, 7)}
+	return packet{kind: kindTrace, dscp: 46, hops: 3, flags: isExtra | isSuspected, flow: 77, session: 5, sequence: 6, sent: time.Unix(1000, 7)}
 }
 
 func TestAPacketIsReadAsItWasWritten(t *testing.T) {

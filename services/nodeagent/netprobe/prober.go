@@ -50,7 +50,7 @@ type Prober struct {
 	mu         sync.Mutex
 	list       train.Pinglist
 	probes     []outgoing
-	next       int
+	schedule   *Schedule
 	sockets    map[netip.AddrPort]*socket
 	registered map[netip.AddrPort]bool
 	hosts      map[netip.Addr]bool
@@ -74,9 +74,20 @@ type outgoing struct {
 type waiting struct {
 	flow outgoing
 	sent time.Time
-	// confirms is set if it was sent because another one was lost.
-	confirms bool
+	// purpose is why it was sent.
+	purpose purpose
 }
+
+// purpose is why a probe is sent.
+type purpose int
+
+const (
+	itsTurn purpose = iota
+	// confirms: another one was lost. It is as large as that one.
+	confirms
+	// extra: a flow is suspected. It is as small as it can be, and gives way to other packets.
+	extra
+)
 
 // Open opens the addresses at which probes are answered.
 func Open(ctx context.Context, c Config) (*Prober, error) {
@@ -87,7 +98,7 @@ func Open(ctx context.Context, c Config) (*Prober, error) {
 	p := &Prober{
 		config: c, session: binary.BigEndian.Uint64(session[:]), changed: tick.NewSignal(),
 		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, slotCounter: newSlotCounter(),
-		waiting: map[uint64]waiting{},
+		waiting: map[uint64]waiting{}, schedule: NewSchedule(nil),
 	}
 	for _, at := range c.Listen {
 		s, err := openSocket(ctx, at)
@@ -141,7 +152,16 @@ func (p *Prober) Use(ctx context.Context, list train.Pinglist, now time.Time) er
 		p.reported = SlotOf(now)
 	}
 	p.list, p.probes = list, probes
+	p.schedule = scheduleOf(probes)
 	return errors.Join(err, p.reopen(ctx))
+}
+
+func scheduleOf(probes []outgoing) *Schedule {
+	flows := make([]train.Flow, len(probes))
+	for i, f := range probes {
+		flows[i] = f.Flow
+	}
+	return NewSchedule(flows)
 }
 
 func parseFlows(flows []train.Flow) ([]outgoing, error) {
@@ -244,22 +264,25 @@ func (p *Prober) unread() []*socket {
 	return fresh
 }
 
-// tick sends the next probe, and repeats lost ones.
+// tick sends the next probes, and repeats lost ones.
 func (p *Prober) tick(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.expired(now) {
-		if !w.confirms {
+		if w.purpose == itsTurn && p.schedule.Lost(w.flow.id, now) {
 			for range confirmations {
-				p.probe(w.flow, now, true)
+				p.probe(w.flow, now, confirms)
 			}
 		}
 	}
 	if len(p.probes) == 0 {
 		return
 	}
-	p.next = (p.next + 1) % len(p.probes)
-	p.probe(p.probes[p.next], now, false)
+	turn, more := p.schedule.Next(now)
+	p.probe(p.probes[turn], now, itsTurn)
+	for _, i := range more {
+		p.probe(p.probes[i], now, extra)
+	}
 }
 
 // expired takes the probes whose answer is overdue.
@@ -280,20 +303,32 @@ func (p *Prober) expired(now time.Time) []waiting {
 }
 
 // probe sends one probe if that is allowed.
-func (p *Prober) probe(f outgoing, now time.Time, confirms bool) {
+func (p *Prober) probe(f outgoing, now time.Time, why purpose) {
 	s, open := p.sockets[f.source]
-	if !open || !p.registered[f.target] || len(p.list.Key) == 0 || !p.budget.allow(now, s.wire(p.config.ProbeBytes)) {
+	if !open || !p.registered[f.target] || len(p.list.Key) == 0 {
+		return
+	}
+	size, allow, marks := p.config.ProbeBytes, p.budget.allow, flags(0)
+	if why == extra {
+		size, allow, marks = HeaderBytes, p.budget.spare, isExtra
+		if p.schedule.Suspects(now) {
+			marks |= isSuspected
+		}
+	}
+	if !allow(now, s.wire(size)) {
 		return
 	}
 	p.sequence++
-	data := packet{kind: kindProbe, dscp: byte(f.DSCP), flow: f.id, session: p.session, sequence: p.sequence, sent: now}.append(nil, p.list.Key)
-	data = append(data, make([]byte, max(p.config.ProbeBytes-len(data), 0))...)
+	data := packet{kind: kindProbe, dscp: byte(f.DSCP), flags: marks, flow: f.id, session: p.session, sequence: p.sequence, sent: now}.append(nil, p.list.Key)
+	data = append(data, make([]byte, max(size-len(data), 0))...)
 	if err := s.send(data, f.target, f.DSCP, 0); err != nil {
 		return // it has not left this machine, so it says nothing about the network
 	}
 	p.counts.at(now).left(f.id)
-	p.waiting[p.sequence] = waiting{f, now, confirms}
-	p.inOrder = append(p.inOrder, p.sequence)
+	if why != extra {
+		p.waiting[p.sequence] = waiting{f, now, why}
+		p.inOrder = append(p.inOrder, p.sequence)
+	}
 }
 
 // read handles what arrives at a socket until it is closed.
@@ -336,7 +371,8 @@ func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Ti
 	}
 }
 
-// answer counts a received probe and, if the budget allows, answers it. The count does not depend on the answer.
+// answer counts a received probe and, if it asks for that and the budget allows, answers it. The count does not depend
+// on the answer.
 func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time) {
 	if age := now.Sub(in.sent); age.Abs() > staleAfter {
 		p.tooLate(in, age) // a replay, or from a wrong clock: it is no loss
@@ -348,7 +384,10 @@ func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time
 	if in.kind == kindProbe {
 		p.count(in, now)
 	}
-	if !p.hosts[from.Addr().Unmap()] || !p.budget.allow(now, s.wire(HeaderBytes)) {
+	if in.flags&isSuspected != 0 {
+		p.schedule.Told(now)
+	}
+	if in.flags&isExtra != 0 || !p.hosts[from.Addr().Unmap()] || !p.budget.spare(now, s.wire(HeaderBytes)) {
 		return
 	}
 	out := in

@@ -203,12 +203,12 @@ func TestALostProbeIsConfirmed(t *testing.T) {
 		t.Fatalf("%d sent before any was overdue", sent)
 	}
 	a.tick(now.Add(replyWithin))
-	if sent, _, _ := totals(a); sent != 3+confirmations {
+	if sent, _, _ := totals(a); sent != 3+confirmations+extraProbes {
 		t.Errorf("%d sent after one was lost", sent)
 	}
 	a.tick(now.Add(10 * replyWithin))
-	if sent, _, _ := totals(a); sent != 3+confirmations+1+2*confirmations {
-		t.Errorf("%d sent after two more and the confirmations were lost: those are not confirmed again", sent)
+	if sent, _, _ := totals(a); sent != 4+confirmations+2*extraProbes {
+		t.Errorf("%d sent after two more and the confirmations were lost: those of a suspected flow are not confirmed", sent)
 	}
 }
 
