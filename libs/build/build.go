@@ -2,15 +2,17 @@
 package build
 
 import (
+	"runtime"
 	"runtime/debug"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// This returns what the compiler has noted about this program.
+// This returns what the compiler has noted about this program. A build in a clone has the version of its tag, or one of
+// its commit; `go install PACKAGE@VERSION` has that version.
 func This() contract.Build {
-	b := contract.Build{Version: "devel", Records: contract.Version}
+	b := contract.Build{Version: "devel", Platform: runtime.GOOS + "/" + runtime.GOARCH, Records: contract.Version}
 	for _, k := range event.Kinds() {
 		b.Events = max(b.Events, k.Version)
 	}

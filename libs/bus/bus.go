@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
@@ -274,11 +275,14 @@ func (b *Bus) makeAll(ctx context.Context) error {
 	stated := ""
 	return retry(ctx, func() (err error) {
 		defer func() {
-			if err != nil && err.Error() != stated {
+			if err != nil && err.Error() != stated && !errors.Is(err, build.ErrOther) {
 				stated = err.Error()
 				b.log.Warn("streams and buckets are not there yet", "error", err)
 			}
 		}()
+		if err := b.agree(ctx, build.Newer); err != nil {
+			return err
+		}
 		age, err := b.age(ctx)
 		if err != nil {
 			return err
@@ -293,7 +297,10 @@ func (b *Bus) makeAll(ctx context.Context) error {
 				return err
 			}
 		}
-		return b.ensureUploads(ctx)
+		if err := b.ensureUploads(ctx); err != nil {
+			return err
+		}
+		return b.Mark(ctx, event.StreamJobs, markContract, markOf(build.This()))
 	})
 }
 
@@ -339,13 +346,14 @@ func (b *Bus) ensure(ctx context.Context, name string, age installationAge, mark
 	return nil
 }
 
-// retry repeats f with a growing delay until it succeeds or ctx ends; then the last error of f is returned.
+// retry repeats f with a growing delay until it succeeds, ctx ends, or no repetition can help because another version
+// is needed; then the last error of f is returned.
 func retry(ctx context.Context, f func() error) error {
 	delay := 50 * time.Millisecond
 	for {
 		err := f()
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, build.ErrOther) {
+			return err
 		}
 		select {
 		case <-ctx.Done():

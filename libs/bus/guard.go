@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -104,6 +105,8 @@ type Guard struct {
 	// answer with what it knew before, so a second look has to find the same.
 	suspected map[string]bool
 	saved     []byte
+	// other is why this program no longer understands what the bus holds, once a newer one has made the streams.
+	other error
 	// unsaved is set while the disk takes nothing.
 	unsaved bool
 }
@@ -168,7 +171,7 @@ func (g *Guard) lacks() bool {
 func (g *Guard) look(ctx context.Context) error {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
-	there, partial := map[string]*Seen{}, []string(nil)
+	there, partial, other := map[string]*Seen{}, []string(nil), error(nil)
 	list := g.bus.js.ListStreams(ctx)
 	for info := range list.Info() {
 		s := Seen{
@@ -183,13 +186,19 @@ func (g *Guard) look(ctx context.Context) error {
 		if info.Config.Metadata[markPartial] != "" {
 			partial = append(partial, info.Config.Name)
 		}
+		if info.Config.Name == event.StreamJobs {
+			other = g.bus.compare(info.Config.Metadata[markContract], build.Newer)
+		}
 	}
 	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.partial = partial
+	if other != nil && g.other == nil {
+		g.log.Error("this program works no more", "error", other)
+	}
+	g.partial, g.other = partial, other
 	return g.compare(there, time.Now())
 }
 
@@ -290,6 +299,8 @@ func (g *Guard) usable() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
+	case g.other != nil:
+		return g.other
 	case len(g.missing) > 0 && len(g.remembered.Streams) > 0:
 		return fmt.Errorf("%w: %v missing", ErrDamaged, g.missing)
 	case len(g.partial) > 0:
@@ -317,6 +328,9 @@ func (g *Guard) regressed() error {
 func (g *Guard) handles() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.other != nil {
+		return g.other
+	}
 	return g.regressed()
 }
 

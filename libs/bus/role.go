@@ -79,7 +79,7 @@ func (b *Bus) awaitAll(ctx context.Context) error {
 				return fmt.Errorf("wait for who makes the streams (a process with %s.nk): %w", identity.Operator, err)
 			}
 		}
-		return nil
+		return b.Agree(ctx)
 	})
 }
 

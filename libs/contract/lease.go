@@ -23,8 +23,9 @@ type Build struct {
 	Commit      string `json:"commit,omitempty"`
 	CommittedAt string `json:"committed_at,omitempty"`
 	Modified    bool   `json:"modified,omitempty"`
-	// Go is the version of the compiler.
-	Go string `json:"go,omitempty"`
+	// Go is the version of the compiler, Platform the system and the processor that it built for.
+	Go       string `json:"go,omitempty"`
+	Platform string `json:"platform,omitempty"`
 	// Events is the newest version of any fact, Records that of the records.
 	Events  int `json:"events"`
 	Records int `json:"records"`

@@ -19,6 +19,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/spf13/pflag"
 
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/config"
 	"github.com/switchyard-dl/switchyard/libs/disk"
@@ -74,8 +75,13 @@ func Main(args, environ []string, stderr io.Writer, section string, make func(*s
 	line := set.CommandLine(fs, func(s *config.Setting) bool {
 		return slices.Contains([]string{"bus", "data", "process", section}, s.Section.Name) && s.Name != "port"
 	})
+	version := fs.Bool("version", false, "print the version and stop")
 	err := config.FlagError(fs.Parse(args))
 	if errors.Is(err, pflag.ErrHelp) {
+		return ExitOK
+	}
+	if err == nil && *version {
+		fmt.Fprintf(os.Stdout, "switchyard-%s version %s\n", section, build.This().Version)
 		return ExitOK
 	}
 	var s Service

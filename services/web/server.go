@@ -91,7 +91,7 @@ func (s server) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /{$}", servePage(page.Start))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, problem(http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path), "docs/openapi.json lists them"))
+		writeProblem(w, problem(http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path), "this is switchyard "+build.This().Version+": docs/openapi.json of that version lists them"))
 	})
 	return mux
 }
@@ -145,7 +145,8 @@ func servePage(name string) http.HandlerFunc {
 
 func (s server) about(_ api.Route, r *http.Request) (answer, error) {
 	person, err := s.caller(r)
-	return answer{body: api.About{Bus: s.url, Version: build.This().Version, Person: person, Now: s.now()}}, err
+	this := build.This()
+	return answer{body: api.About{Bus: s.url, Version: this.Version, Build: this, Person: person, Now: s.now()}}, err
 }
 
 // job answers with the records and the facts of a job.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -41,6 +42,12 @@ func Supervise(args []string) int {
 	switch {
 	case len(args) == 2 && args[1] == versionArgument:
 		fmt.Fprintln(os.Stdout, launchVersion)
+	case len(args) == 2 && args[1] == "--"+versionArgument:
+		version := "devel"
+		if info, known := debug.ReadBuildInfo(); known {
+			version = info.Main.Version
+		}
+		fmt.Fprintf(os.Stdout, "switchyard-supervisor version %s\n", version)
 	case len(args) == 3 && args[1] == supervisorArgument:
 		err = supervise(args[2], false)
 	case len(args) == 2 && args[1] == launcher.Argument:

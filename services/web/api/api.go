@@ -241,8 +241,9 @@ func (c Changes) Empty() bool {
 type About struct {
 	// Bus is the URL of the bus whose records are served.
 	Bus string `json:"bus"`
-	// Version is that of the service.
-	Version string `json:"version"`
+	// Version is that of the service, Build the same with the facts and records that it speaks.
+	Version string         `json:"version"`
+	Build   contract.Build `json:"build"`
 	// Person is who asks. The owner of the installation has no name.
 	Person access.Person `json:"person"`
 	// Now is the time of the service.

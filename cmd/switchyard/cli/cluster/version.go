@@ -77,9 +77,6 @@ func (v *versions) write(w io.Writer) {
 	fmt.Fprintf(w, "services    %d at %s\n", len(v.Services), v.Bus)
 	for _, of := range builds {
 		fmt.Fprintf(w, "            %s: %s\n", buildWords(of), strings.Join(tasks[of], ", "))
-		if of.Events > v.Client.Events || of.Records > v.Client.Records {
-			fmt.Fprintf(w, "            these speak newer facts or records than this program: update it\n")
-		}
 	}
 }
 
@@ -93,11 +90,17 @@ func buildWords(b contract.Build) string {
 			words += " with changes"
 		}
 	}
+	if day, _, dated := strings.Cut(b.CommittedAt, "T"); dated {
+		words += ", committed " + render.EscapeText(day)
+	}
 	if b.Events > 0 {
 		words += fmt.Sprintf(", facts v%d, records v%d", b.Events, b.Records)
 	}
 	if b.Go != "" {
 		words += ", " + render.EscapeText(b.Go)
+	}
+	if b.Platform != "" {
+		words += ", " + render.EscapeText(b.Platform)
 	}
 	return words
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -103,6 +104,11 @@ func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
 			urls[i] = bus.Redacted(u)
 		}
 		return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
+	}
+	// Whatever else is wrong with the bus, the command says itself.
+	if err := b.Agree(wait); errors.Is(err, build.ErrOther) {
+		b.Close()
+		return nil, err
 	}
 	return b, nil
 }

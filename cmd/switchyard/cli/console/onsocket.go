@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
@@ -28,14 +29,18 @@ import (
 )
 
 // onSocket asks the service web.
-type onSocket struct{ client *http.Client }
+type onSocket struct {
+	client *http.Client
+	// build is the program that answers, once it was asked.
+	build contract.Build
+}
 
 // OnSocket returns the installation whose service web listens on a Unix socket.
 func OnSocket(path string) Yard { return newOnSocket(path) }
 
 func newOnSocket(path string) onSocket {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return installation.DialUnix(ctx, path) }
-	return onSocket{&http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return onSocket{client: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
 func (y onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {

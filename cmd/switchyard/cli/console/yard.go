@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -66,6 +67,9 @@ func (a *Console) WithYard(cmd *cobra.Command, f func(ctx context.Context, y Yar
 // Yard opens the installation. The caller calls done when it needs it no longer.
 func (a *Console) Yard(ctx context.Context) (y Yard, done func(), err error) {
 	if web, found := a.findWeb(ctx); found {
+		if err := build.Agree(build.This(), web.build, "the service web"); err != nil {
+			return nil, nil, err
+		}
 		e := &either{web: web, connect: a.onBus}
 		return e, e.close, nil
 	}
@@ -114,6 +118,9 @@ func askWeb(ctx context.Context, socket string) (y onSocket, bus string, answers
 	defer cancel()
 	var about api.About
 	_, err := y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
+	if y.build = about.Build; y.build.Events == 0 {
+		y.build = build.First(about.Version)
+	}
 	return y, about.Bus, err == nil
 }
 

@@ -245,6 +245,10 @@ func TestTheServiceIsAskedFirst(t *testing.T) {
 		t.Error("the service of another bus was asked")
 	}
 	about.Bus = s.Nats
+	about.Build = contract.Build{Version: "v9.0.0", Events: 1, Records: 9}
+	if code, _, told := s.Run("ps"); code != exit.Failed || !strings.Contains(told, "the service web speaks facts v1 and records v9, as switchyard v9.0.0 does: upgrade this program") {
+		t.Errorf("a newer service: exit %d: %s", code, told)
+	}
 	server.Close()
 	if asksService() {
 		t.Error("a dead service was asked")

@@ -38,6 +38,7 @@ class About(TypedDict):
 
     bus: str
     version: str
+    build: Build
     person: Person
     now: str
 
@@ -87,6 +88,22 @@ class Problem(_Problem, total=False):
     fix: str
     retry_after_seconds: int
     reasons: List[Reason]
+
+
+class _Build(TypedDict):
+    version: str
+    events: int
+    records: int
+
+
+class Build(_Build, total=False):
+    """Build says which program a process runs, and which versions of facts and records it speaks."""
+
+    commit: str
+    committed_at: str
+    modified: bool
+    go: str
+    platform: str
 
 
 _ConditionWords = TypedDict("_ConditionWords", {"in": "List[Union[float, str]]"})
