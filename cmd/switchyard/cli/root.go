@@ -58,7 +58,7 @@ func group(root *cobra.Command) {
 	groups := []struct{ title, names string }{
 		{"Run jobs and follow them:", "run submit shell attach ps top describe logs wait"},
 		{"Change jobs:", "cancel pause resume hold release requeue rerun set"},
-		{"Results and energy:", "get plot report tensorboard purge"},
+		{"Results and energy:", "get plot report tensorboard energy purge"},
 		{"Searches, measurements and what-if:", "tune measure render simulate replay bundle"},
 		{"This installation:", "up down install open doctor node user tenant net events config compat bus backup restore repair influx"},
 		{"About Switchyard:", "demo version completion help"},
