@@ -21,9 +21,12 @@ PKG       ?= ./...
 # The generator of the pages on facts and records is a Go module of its own, so that what it needs is no dependency of the product.
 GEN          = tools/gen
 GEN_PKG      = $(if $(filter ./... ./tools/gen%,$(PKG)),./...)
+# The generator of the Helm chart, another one: it holds kustomize and Helm.
+CHART        = tools/chart
+CHART_PKG    = $(if $(filter ./... ./tools/chart%,$(PKG)),./...)
 # The laboratory is a Go module of its own: `make test PKG=./lab/sharing` runs there, and all packages are those of both modules.
 LAB         := $(BIN)/switchyard-lab
-PRODUCT_PKG  = $(filter-out ./lab/% ./tools/gen%,$(PKG))
+PRODUCT_PKG  = $(filter-out ./lab/% ./tools/gen% ./tools/chart%,$(PKG))
 LAB_PKG      = $(if $(filter ./...,$(PKG)),./...,$(patsubst ./lab/%,./%,$(filter ./lab/%,$(PKG))))
 BENCH     ?= .
 BENCHTIME ?= 1s
@@ -44,7 +47,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,17 +130,19 @@ race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -race $(TESTFLAGS) $(LAB_PKG))
 
-check: vet lint generated page-fresh skips prose links ## everything that must hold besides the tests: vet, lint, generated files, listed skips, prose, links
+check: vet lint generated chart-check page-fresh skips prose links ## everything that must hold besides the tests: vet, lint, generated files, the Helm chart, listed skips, prose, links
 
 vet: tools-cc
 	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) vet $(LAB_PKG))
 	$(if $(GEN_PKG),cd $(GEN) && $(GO) vet $(GEN_PKG))
+	$(if $(CHART_PKG),cd $(CHART) && $(GO) vet $(CHART_PKG))
 
 lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
 	$(if $(PRODUCT_PKG),$(LINTER) run $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(abspath $(LINTER)) run $(LAB_PKG))
 	$(if $(GEN_PKG),cd $(GEN) && $(abspath $(LINTER)) run $(GEN_PKG))
+	$(if $(CHART_PKG),cd $(CHART) && $(abspath $(LINTER)) run $(CHART_PKG))
 
 # Apart from `check`: it reads the sources of all of Kubernetes, which takes minutes and gigabytes.
 lint-devcluster: tools-cc $(LINTER) ## the same for the module of the development cluster
@@ -152,6 +157,13 @@ $(LINTER): go.tools.mod go.tools.sum | tools-go
 generated: tools-cc
 	cd $(GEN) && $(GO) run . -check
 	$(GO) run ./deploy/grafana -check
+
+# The chart is that of the manifests, and Helm finds nothing wrong with it. Minutes the first time, to compile Helm.
+chart-check: tools-go
+	$(if $(CHART_PKG),cd $(CHART) && nice $(GO) test $(TESTFLAGS) $(CHART_PKG))
+
+chart: tools-go ## make the Helm chart from deploy/k8s and deploy/chart, into bin/chart
+	cd $(CHART) && nice $(GO) run . -root $(CURDIR) -out $(abspath $(BIN))/chart
 
 # The page is built and committed, so that nobody needs node to build the rest.
 PAGE := services/web/page

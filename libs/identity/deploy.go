@@ -23,6 +23,8 @@ type Deployment struct {
 	Nodes []string
 	// Kubernetes adds a kustomization with a Secret for each process, and the names of the servers there.
 	Kubernetes bool
+	// Namespace is that of the services there; empty means the one of the manifests.
+	Namespace string
 }
 
 // Deploy makes everything that processes on several machines need, before any of them runs: keys, accounts, and for
@@ -52,7 +54,7 @@ func (k Keys) Deploy(d Deployment) error {
 		}
 	}
 	if d.Kubernetes {
-		d.Hosts = append(slices.Clone(d.Hosts), kubernetesHosts()...)
+		d.Hosts = append(slices.Clone(d.Hosts), d.kubernetesHosts()...)
 	}
 	if len(d.Hosts) > 0 {
 		if err := k.certify(d.Hosts); err != nil {
@@ -60,7 +62,7 @@ func (k Keys) Deploy(d Deployment) error {
 		}
 	}
 	if d.Kubernetes {
-		return k.kustomize()
+		return k.kustomize(d.namespace())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,19 +11,20 @@ import (
 	"strings"
 )
 
-// The namespaces of the manifests in deploy/k8s, and the name of the Service of the bus there.
-const (
-	namespace      = "switchyard"
-	nodesNamespace = "switchyard-nodes"
-	busHost        = "bus." + namespace + ".svc"
-)
+// Namespace is that of the services in the manifests in deploy/k8s. That of the node agents is NAMESPACE-nodes.
+const Namespace = "switchyard"
 
 // kubernetesHosts are the names of the servers of the bus: in the cluster, and through a forwarded port.
-func kubernetesHosts() []string { return []string{busHost, "*." + busHost, "localhost", "127.0.0.1"} }
+func (d Deployment) kubernetesHosts() []string {
+	service := "bus." + d.namespace() + ".svc"
+	return []string{service, "*." + service, "localhost", "127.0.0.1"}
+}
+
+func (d Deployment) namespace() string { return cmp.Or(d.Namespace, Namespace) }
 
 // kustomize writes a kustomization with a Secret for each process, keys-NAME, from its folder, and the passwords of the
 // monitoring. Operator and users are no processes of the cluster, so their files stay outside.
-func (k Keys) kustomize() error {
+func (k Keys) kustomize(namespace string) error {
 	var b strings.Builder
 	fmt.Fprint(&b, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ngeneratorOptions: {disableNameSuffixHash: true}\nsecretGenerator:\n")
 	for _, process := range append(Services(), server) {
@@ -37,7 +39,7 @@ func (k Keys) kustomize() error {
 		slices.Sort(files)
 		in := namespace
 		if process == "nodeagent" {
-			in = nodesNamespace
+			in = namespace + "-nodes"
 		}
 		fmt.Fprintf(&b, "  - {name: keys-%s, namespace: %s, files: [%s]}\n", process, in, strings.Join(files, ", "))
 	}

@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -147,5 +148,24 @@ func TestAKustomizationHasASecretForEachProcess(t *testing.T) {
 	}
 	if string(got) != string(want) {
 		t.Errorf("the kustomization is\n%s", got)
+	}
+	if err := keys.Deploy(identity.Deployment{Kubernetes: true, Namespace: "yard"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = os.ReadFile(filepath.Join(string(keys), "kustomization.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	renamed := strings.NewReplacer("namespace: switchyard-nodes", "namespace: yard-nodes", "namespace: switchyard", "namespace: yard").Replace(string(want))
+	if string(got) != renamed {
+		t.Errorf("in another namespace the kustomization is\n%s", got)
+	}
+	shown, err := tls.LoadX509KeyPair(filepath.Join(string(keys), "bus", "tls.crt"), filepath.Join(string(keys), "bus", "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bus.yard.svc", "bus-0.bus.yard.svc"} {
+		if err := shown.Leaf.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
 	}
 }

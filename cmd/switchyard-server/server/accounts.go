@@ -24,7 +24,7 @@ nodes/NODE         a folder for the agent of each node that --node has named: it
 
 With --hosts the folders of all processes and of the bus also get tls.crt, tls.key and ca.crt, made by an authority in the folder authority: connections are encrypted then, and both sides show a certificate. They are valid for three years; the same command makes new ones.
 
-With --kubernetes it also writes kustomization.yaml, which the overlays in deploy/k8s include.`,
+With --kubernetes it also writes kustomization.yaml, which the overlays in deploy/k8s include, and which kubectl apply -k takes beside the Helm chart.`,
 		Example: `  switchyard bus accounts --keys ./keys --hosts nats.example.org --node gpu-1 --node gpu-2
   switchyard bus accounts --keys deploy/k8s/overlays/development/keys --kubernetes`,
 		Args: cobra.NoArgs,
@@ -45,6 +45,7 @@ With --kubernetes it also writes kustomization.yaml, which the overlays in deplo
 	}
 	cmd.Flags().StringSliceVar(&deployment.Hosts, "hosts", nil, "names and addresses under which nats-servers are reached: make certificates")
 	cmd.Flags().BoolVar(&deployment.Kubernetes, "kubernetes", false, "write a kustomization with the Secrets, and certificates for the servers in the cluster")
+	cmd.Flags().StringVar(&deployment.Namespace, "namespace", identity.Namespace, "with --kubernetes, the namespace of the services; the node agents are in NAMESPACE-nodes")
 	cmd.Flags().StringSliceVar(&deployment.Nodes, "node", nil, "ids of nodes whose agents get keys of their own (those named before keep theirs)")
 	return cmd
 }
