@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 )
 
@@ -124,7 +125,11 @@ func (h *Health) find(kind error) error {
 // Registry makes a registry with the process's own metrics.
 func Registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	this := build.This()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "switchyard_build_info", Help: "1, with the version of this program.",
+		ConstLabels: prometheus.Labels{"version": this.Version, "revision": this.Commit, "goversion": this.Go},
+	}, func() float64 { return 1 }))
 	return r
 }
 

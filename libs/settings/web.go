@@ -13,6 +13,8 @@ type Web struct {
 	// Listen is the address of the page; empty: none. Hosts are its names besides localhost.
 	Listen string
 	Hosts  []string
+	// MetricsJobs is the number of jobs with metrics of their own.
+	MetricsJobs int
 }
 
 // Declare declares the section web.
@@ -21,6 +23,12 @@ func (c *Web) Declare(set *config.Set) {
 	s.String(&c.Listen, "web-listen", "127.0.0.1:7470", "address of the page; if its port is taken, a free one; empty: the page is on the Unix sockets alone").As("listen").Check(func() error {
 		if _, _, err := net.SplitHostPort(c.Listen); c.Listen != "" && err != nil {
 			return errors.New("want host:port, e.g. 127.0.0.1:7470")
+		}
+		return nil
+	})
+	s.Int(&c.MetricsJobs, "web-metrics-jobs", 1000, "how many jobs, and owners of waiting jobs, have metrics of their own (0: none)").As("metrics_jobs").Check(func() error {
+		if c.MetricsJobs < 0 {
+			return errors.New("want 0 or more")
 		}
 		return nil
 	})

@@ -495,7 +495,7 @@ func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, 
 		d.meters.admitted.Inc()
 		d.meters.latency.Observe(max(m.Stored.Sub(next.SubmittedAt), 0).Seconds())
 	}
-	d.meters.ended(f, next)
+	d.meters.happened(f, next)
 	return nil
 }
 

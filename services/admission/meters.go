@@ -15,7 +15,8 @@ import (
 type meters struct {
 	folded, illegal, rejected *prometheus.CounterVec
 	admitted                  prometheus.Counter
-	latency, cancelled        prometheus.Histogram
+	latency, waited           prometheus.Histogram
+	cancelled                 prometheus.Histogram
 	short                     prometheus.Counter
 	differences               prometheus.Gauge
 	fill                      *prometheus.GaugeVec
@@ -35,6 +36,10 @@ func newMeters(r prometheus.Registerer) *meters {
 			Name: "switchyard_admission_submit_seconds", Help: "Time from storing a submission to storing its acceptance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
+		waited: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "switchyard_admission_wait_seconds", Help: "Time from the submission of a job to its first start.",
+			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600},
+		}),
 		differences: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "switchyard_admission_register_differences", Help: "Differences between the register and the fold of JOBS, found by the newest nightly comparison.",
 		}),
@@ -48,8 +53,11 @@ func newMeters(r prometheus.Registerer) *meters {
 	}
 }
 
-// ended counts what operators watch in the ends of jobs.
-func (m *meters) ended(f register.Fact, job train.Job) {
+// happened counts what operators watch in the starts and ends of jobs.
+func (m *meters) happened(f register.Fact, job train.Job) {
+	if f.Name == event.FactStarted && job.StartedAt.Equal(f.Time) {
+		m.waited.Observe(max(f.Time.Sub(job.SubmittedAt), 0).Seconds())
+	}
 	if !job.State.Terminal() {
 		return
 	}

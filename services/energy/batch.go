@@ -99,8 +99,14 @@ func (l *ledger) take(ctx context.Context, batch []bus.Message) error {
 			if err := l.prepare(ctx, part); err != nil {
 				return err
 			}
-			l.bookAll(part)
-			return l.write(ctx)
+			spent := l.bookAll(part)
+			if err := l.write(ctx); err != nil {
+				return err
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.spent.add(spent)
+			return nil
 		})
 		if err != nil {
 			return err
@@ -212,20 +218,21 @@ func (l *ledger) meet(ctx context.Context, id train.JobID) error {
 	return nil
 }
 
-// bookAll books intervals in memory.
-func (l *ledger) bookAll(readings []reading) {
+// bookAll books intervals in memory, and returns what the jobs of each owner used in them.
+func (l *ledger) bookAll(readings []reading) expenses {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
+	now, spent := time.Now(), expenses{}
 	for _, r := range readings {
 		l.heard[r.Node] = now
-		l.book(r)
+		l.book(r, spent)
 	}
+	return spent
 }
 
 // book books an interval in the book of its node, in that of the hour in which it began, and in the progress of its
-// jobs. The caller holds mu.
-func (l *ledger) book(r reading) {
+// jobs, and adds to spent what these used. The caller holds mu.
+func (l *ledger) book(r reading, spent expenses) {
 	node := l.nodeBooks[r.Node]
 	if node == nil {
 		node = &page[contract.Book]{}
@@ -241,8 +248,9 @@ func (l *ledger) book(r reading) {
 	l.place(*book)
 	l.gangs.note(*book)
 	l.follow(r, book.Recent)
-	for job := range book.Recent {
+	for job, energy := range book.Recent {
 		l.uncopied[job] = struct{}{}
+		spent.spend(ownerOf(l.jobs[job].Spec), priced(l.price, energy, r.From))
 	}
 }
 

@@ -59,13 +59,14 @@ type ledger struct {
 	// uncopied are the jobs whose account has changed since it was copied to their own key.
 	uncopied map[train.JobID]struct{}
 	gangs    gangs
+	spent    expenses
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
 	l := &ledger{
 		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
 		jobs: map[train.JobID]train.Job{}, ended: map[train.JobID]struct{}{}, closed: map[train.JobID]bool{},
-		forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{},
+		forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{}, spent: expenses{},
 	}
 	err := errors.Join(
 		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hourly),

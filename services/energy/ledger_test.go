@@ -481,9 +481,6 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := `
-# HELP switchyard_energy_counter_resets_total Readings left out because a counter was reset.
-# TYPE switchyard_energy_counter_resets_total counter
-switchyard_energy_counter_resets_total 0
 # HELP switchyard_energy_gap_seconds_total Time between intervals in which nothing was measured.
 # TYPE switchyard_energy_gap_seconds_total counter
 switchyard_energy_gap_seconds_total 1
@@ -495,6 +492,9 @@ switchyard_energy_joules_total{component="cpu",kind="unattributed"} 20
 # HELP switchyard_energy_missing_intervals_total Intervals that were measured and never came.
 # TYPE switchyard_energy_missing_intervals_total counter
 switchyard_energy_missing_intervals_total 1
+# HELP switchyard_energy_resets_total Readings left out because a counter was reset.
+# TYPE switchyard_energy_resets_total counter
+switchyard_energy_resets_total 0
 `
 	if err := testutil.CollectAndCompare(newCollector(l), strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -58,7 +58,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	p.Metrics.MustRegister(newCollector(l))
+	p.Metrics.MustRegister(newCollector(l), newOwnerCollector(l, time.Now))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.WatchShared(ctx, l.observe, p.Started) })
 	work.Go(func(ctx context.Context) error {
@@ -132,7 +132,7 @@ func newCollector(l *ledger) collector {
 		energy:  prometheus.NewDesc("switchyard_energy_joules_total", "Energy booked, by component and use.", []string{"component", "kind"}, nil),
 		gap:     prometheus.NewDesc("switchyard_energy_gap_seconds_total", "Time between intervals in which nothing was measured.", nil, nil),
 		missing: prometheus.NewDesc("switchyard_energy_missing_intervals_total", "Intervals that were measured and never came.", nil, nil),
-		resets:  prometheus.NewDesc("switchyard_energy_counter_resets_total", "Readings left out because a counter was reset.", nil, nil),
+		resets:  prometheus.NewDesc("switchyard_energy_resets_total", "Readings left out because a counter was reset.", nil, nil),
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/metrics"
 	"github.com/switchyard-dl/switchyard/services/web/session"
 )
 
@@ -79,7 +80,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		}
 		doors = append(doors, pageOn(listener, d.onTCP(answers)))
 	}
-	serve := func(ctx context.Context) error { return serveAll(ctx, doors, p.Started) }
+	serve := func(ctx context.Context) error {
+		p.Metrics.MustRegister(metrics.New(s.config.MetricsJobs, func(f func(*index.Index)) { known.read(f) }, s.now))
+		return serveAll(ctx, doors, p.Started)
+	}
 	for bucket, sources := range known.index.Buckets() {
 		complete := tick.NewLatch()
 		running.Go(func(ctx context.Context) error { return watch(ctx, b, known, bucket, sources, complete.Open) })
