@@ -2,7 +2,7 @@ package main
 
 // dashboards returns all dashboards.
 func dashboards() []dashboard {
-	return []dashboard{cluster(), job(), energyReport(), nodes(), network()}
+	return []dashboard{cluster(), job(), energyReport(), nodes(), network(), operator(), user(), energyOfOwners()}
 }
 
 func nodeVariable() variable {
@@ -20,7 +20,7 @@ func cluster() dashboard {
  |> sort(columns: ["_time"])
 `
 	return dashboard{
-		uid: "switchyard-cluster", title: "Switchyard: cluster", from: "now-1h", stage: "raw",
+		on: influxDB(), uid: "switchyard-cluster", title: "Switchyard: cluster", from: "now-1h", stage: "raw",
 		variables: []variable{nodeVariable(), {name: "budget", label: "Budget, W", value: "10000"}},
 		panels: []panel{
 			stat("Energy", "kwatth", 6, "All measured energy in this time.",
@@ -30,18 +30,20 @@ func cluster() dashboard {
 			stat("CO2e", "massg", 6, "Of the energy used by jobs, at the facility.",
 				from("job_energy", "co2e_g")+where("node")+total()),
 			stat("Coverage", "percentunit", 6, "The measured part of the time.",
-				rows("${stage}", "measured_s", "expected_s")+where("node")+coverage()),
+				rows("${stage}", "measured_s", "expected_s")+where("node")+coverage()).lowIsBad(),
 			areas("Power by component", "watt", 12, 9, "GPUs, and processors with their memory; the line is the budget.",
 				power("gpu_power", "_measurement"), power("cpu_energy", "_measurement"), budget),
 			areas("Energy by use", "kwatth", 12, 9, "The parts add up to the measured energy.",
 				use("attributed_uj"), use("idle_uj"), use("unattributed_uj")),
-			list("Jobs by energy", "kwatth", 12, 9, "The 20 jobs that used most in this time; at most seven days back.", topJobs()),
-			chart("Carbon intensity and load", "none", 12, 9, "Grams of CO2e per kWh, and watts of all GPUs.",
-				from("grid", "gco2_kwh")+windows("mean"), power("gpu_power", "_measurement")),
+			list("Jobs by energy", "kwatth", 12, 9, "The 20 jobs that used most in this time; at most seven days back.", topJobs()).
+				with(field{name: "job_id", title: "Job", link: "/d/switchyard-job?var-job=${__value.raw}&${__url_time_range}", about: "Board of the job"}),
+			chart("Carbon intensity and load", "watt", 12, 9, "Grams of CO2e per kWh, and watts of all GPUs.",
+				from("grid", "gco2_kwh")+windows("mean"), power("gpu_power", "_measurement")).
+				with(field{name: "gco2_kwh", title: "g of CO2e per kWh", unit: "massg"}),
 			list("Plans: predicted and real", "none", 12, 8,
 				"Run times, energy and cost of ended jobs, as predicted by their first plan and as measured. "+
 					"Predicted is the power of the devices at their limits.",
-				planDecisions()),
+				planDecisions()).with(microjoules("predicted_uj", "actual_uj")...).with(field{name: "predicted_s", unit: "s"}, field{name: "actual_s", unit: "s"}),
 			list("Events", "none", 12, 8, "The marks in the charts.", jobEvents()),
 		},
 	}
@@ -97,12 +99,12 @@ func job() dashboard {
 	joules := ` |> map(fn: (r) => ({_time: r._time, _value: float(v: r.energy_uj) / 1000000.0}))
 `
 	return dashboard{
-		uid: "switchyard-job", title: "Switchyard: job", from: "now-1h", stage: "raw",
+		on: influxDB(), uid: "switchyard-job", title: "Switchyard: job", from: "now-1h", stage: "raw",
 		variables: []variable{{name: "job", label: "Job", query: choose}},
 		panels: []panel{
 			stat("Energy", "kwatth", 8, "Of the job in this time.", energy),
 			stat("Coverage", "percentunit", 8, "The measured part of the time.",
-				rows("raw", "job_id", "measured_s", "expected_s")+ofJob()+coverage()),
+				rows("raw", "job_id", "measured_s", "expected_s")+ofJob()+coverage()).lowIsBad(),
 			stat("Cost", "none", 8, "At the facility, by the tariff.",
 				perJob("cost")+ofJob()+" |> group()\n |> sum(column: \"cost\")\n"),
 			areas("Power by component", "watt", 24, 9, "The job's use of each component, per second.", byComponent),
@@ -110,9 +112,11 @@ func job() dashboard {
 				epoch(`"_time", "energy_uj"`)+joules),
 			chart("Metric after each epoch", "none", 12, 8, "Accuracy if the job reports it, else its loss.",
 				epoch(`"_time", "metric"`)),
-			list("Epochs", "none", 12, 8, "", epoch(`"_time", "epoch", "batch", "time_s", "energy_uj", "metric"`)),
+			list("Epochs", "none", 12, 8, "", epoch(`"_time", "epoch", "batch", "time_s", "energy_uj", "metric"`)).
+				with(microjoules("energy_uj")...).with(field{name: "time_s", unit: "s"}),
 			list("Energy to reach a metric", "none", 12, 8, "Energy and time against the metric reached.",
-				epoch(`"energy_uj", "time_s", "metric"`)+" |> cumulativeSum(columns: [\"energy_uj\", \"time_s\"])\n"),
+				epoch(`"energy_uj", "time_s", "metric"`)+" |> cumulativeSum(columns: [\"energy_uj\", \"time_s\"])\n").
+				with(microjoules("energy_uj")...).with(field{name: "time_s", unit: "s"}),
 		},
 	}
 }
@@ -143,7 +147,7 @@ func energyReport() dashboard {
 		list("kWh by device and method", "kwatth", 12, 9, "How the figures were obtained.", byMethod),
 	)
 	return dashboard{
-		uid: "switchyard-energy", title: "Switchyard: energy report", from: "now-30d", stage: "1h",
+		on: influxDB(), uid: "switchyard-energy", title: "Switchyard: energy report", from: "now-30d", stage: "1h",
 		variables: []variable{
 			{name: "user", label: "User", query: choices("job_energy", "active_uj", "user"), all: true},
 			{name: "tenant", label: "Tenant", query: choices("job_energy", "active_uj", "tenant"), all: true},
@@ -173,16 +177,18 @@ func nodes() dashboard {
  |> sort(columns: ["node", "gpu_uuid"])
 `
 	return dashboard{
-		uid: "switchyard-nodes", title: "Switchyard: nodes", from: "now-1h", stage: "raw",
+		on: influxDB(), uid: "switchyard-nodes", title: "Switchyard: nodes", from: "now-1h", stage: "raw",
 		variables: []variable{nodeVariable()},
 		panels: []panel{
 			list("Age of the newest interval", "s", 8, 8,
 				"More than a few seconds: the agent, the bus or the energy service lags behind.", age()),
-			list("Power now, and limit", "watt", 16, 8, "Of each GPU, the newest in this time.", powerAndLimit()),
+			list("Power now, and limit", "watt", 16, 8, "Of each GPU, the newest in this time.", powerAndLimit()).
+				with(field{name: "sm_util_ratio", unit: "percentunit"}),
 			chart("Power of each GPU", "watt", 12, 9, "", gpu("power_w", "mean")),
 			chart("Utilisation of each GPU", "percentunit", 12, 9, "High with low power may be a job that hangs.",
 				gpu("sm_util_ratio", "mean")),
-			chart("Temperature of each GPU", "celsius", 12, 8, "If the driver reports it.", gpu("temperature_c", "max")),
+			chart("Temperature of each GPU", "celsius", 12, 8, "If the driver reports it.", gpu("temperature_c", "max")).
+				coloured(step{80, "yellow"}, step{90, "red"}),
 			chart("Memory of each GPU", "bytes", 12, 8, "In use, if the driver reports it.", gpu("memory_used_bytes", "max")),
 			list("Throttled", "s", 24, 7,
 				"Seconds in which clocks were lower than they could be, by the driver's reason; at most seven days back.",

@@ -1,9 +1,16 @@
 package main
 
+import (
+	"cmp"
+	"slices"
+)
+
 // dashboard is one dashboard; Grafana's other fields are the same for all.
 type dashboard struct {
+	// on is the kind of data source that its queries are for.
+	on               source
 	uid, title, from string
-	// stage is the stage of the series that the dashboard shows first.
+	// stage is the stage of the series that a dashboard on InfluxDB shows first.
 	stage     string
 	variables []variable
 	panels    []panel
@@ -22,6 +29,29 @@ type panel struct {
 	width, height            int
 	queries                  []string
 	stacked                  bool
+	// legend names the lines of a chart on Prometheus, e.g. {{node}}.
+	legend string
+	// steps colour values from a bound on, base those below (default green). least and most are the ends of a scale.
+	steps       []step
+	base        string
+	least, most *float64
+	// fields are fields that are not shown as the panel's own.
+	fields []field
+}
+
+// step is the colour of values from a bound on.
+type step struct {
+	from   float64
+	colour string
+}
+
+// field is a field of a panel with a title, a unit or a link of its own.
+type field struct {
+	name, title, unit string
+	hidden            bool
+	// bar shows a part of a whole as a bar. link is an address, with the value as ${__value.raw}.
+	bar         bool
+	link, about string
 }
 
 // The kinds of panel.
@@ -35,31 +65,19 @@ const (
 
 type object = map[string]any
 
-// source is a variable of the dashboard, so that the file names no data source.
-func source() object { return object{"type": "influxdb", "uid": "${source}"} }
-
 func (d dashboard) grafana() object {
-	variables := []object{
-		{
-			"name": "source", "label": "Data source", "type": "datasource", "query": "influxdb",
-			"current": object{"text": "Switchyard", "value": "switchyard-influxdb"},
-		},
-		{
-			"name": "database", "label": "Database", "type": "textbox", "query": "switchyard",
-			"current": object{"text": "switchyard", "value": "switchyard"},
-		},
-		{
-			"name": "stage", "label": "Detail", "type": "custom", "query": "raw,1m,1h",
-			"current": object{"text": d.stage, "value": d.stage}, "options": stages(d.stage),
-		},
-	}
+	variables := d.on.variables(d.stage)
 	for _, v := range d.variables {
-		variables = append(variables, v.grafana())
+		variables = append(variables, v.grafana(d.on))
+	}
+	annotations := []object{}
+	if d.on.events != nil {
+		annotations = append(annotations, d.on.events())
 	}
 	return object{
 		"uid": d.uid, "title": d.title, "tags": []string{"switchyard"}, "schemaVersion": 41, "editable": false,
 		"timezone": "browser", "refresh": "30s", "time": object{"from": d.from, "to": "now"}, "graphTooltip": 1,
-		"templating": object{"list": variables}, "annotations": object{"list": []object{annotation()}},
+		"templating": object{"list": variables}, "annotations": object{"list": annotations},
 		"links": []object{{
 			"type": "dashboards", "tags": []string{"switchyard"}, "title": "Switchyard", "asDropdown": true, "keepTime": true,
 		}},
@@ -67,31 +85,11 @@ func (d dashboard) grafana() object {
 	}
 }
 
-// stages returns the choices of the stage.
-func stages(selected string) []object {
-	var all []object
-	for _, stage := range []string{"raw", "1m", "1h"} {
-		all = append(all, object{"text": stage, "value": stage, "selected": stage == selected})
-	}
-	return all
-}
-
-// annotation marks the events of jobs.
-func annotation() object {
-	return object{
-		"name": "Jobs", "enable": true, "iconColor": "blue", "datasource": source(),
-		"target": object{"refId": "Jobs", "query": jobEvents()},
-		"mappings": object{
-			"time": object{"source": "field", "value": "_time"}, "text": object{"source": "field", "value": "text"},
-		},
-	}
-}
-
-func (v variable) grafana() object {
+func (v variable) grafana(on source) object {
 	if v.query == "" {
 		return object{"name": v.name, "label": v.label, "type": "textbox", "query": v.value, "current": object{"text": v.value, "value": v.value}}
 	}
-	o := object{"name": v.name, "label": v.label, "type": "query", "datasource": source(), "query": v.query, "refresh": 2, "sort": 1}
+	o := object{"name": v.name, "label": v.label, "type": "query", "datasource": on.reference(), "query": v.query, "refresh": 2, "sort": 1}
 	if v.all {
 		o["multi"], o["includeAll"], o["allValue"], o["current"] = true, true, ".*", object{"text": []string{"All"}, "value": []string{"$__all"}}
 	}
@@ -106,7 +104,7 @@ func (d dashboard) layout() []object {
 		if x+p.width > fullWide {
 			x, y, tall = 0, y+tall, 0
 		}
-		o := p.grafana()
+		o := p.grafana(d.on)
 		o["id"], o["gridPos"] = i+1, object{"x": x, "y": y, "w": p.width, "h": p.height}
 		all = append(all, o)
 		x, tall = x+p.width, max(tall, p.height)
@@ -114,10 +112,10 @@ func (d dashboard) layout() []object {
 	return all
 }
 
-func (p panel) grafana() object {
+func (p panel) grafana(on source) object {
 	targets := []object{}
 	for i, q := range p.queries {
-		targets = append(targets, object{"refId": string(rune('A' + i)), "datasource": source(), "query": q})
+		targets = append(targets, on.target(string(rune('A'+i)), q, p))
 	}
 	custom := object{}
 	if p.kind == series {
@@ -130,8 +128,80 @@ func (p panel) grafana() object {
 	if p.kind == number {
 		options = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}}
 	}
-	return object{
-		"title": p.title, "type": p.kind, "description": p.about, "datasource": source(), "targets": targets, "options": options,
-		"fieldConfig": object{"defaults": object{"unit": p.unit, "custom": custom}, "overrides": []object{}},
+	o := object{
+		"title": p.title, "type": p.kind, "description": p.about, "datasource": on.reference(), "targets": targets, "options": options,
+		"fieldConfig": object{"defaults": p.defaults(custom), "overrides": p.overrides()},
 	}
+	if p.kind == table && len(p.queries) > 1 && on.rows {
+		o["transformations"] = []object{{"id": "merge", "options": object{}}}
+	}
+	return o
+}
+
+// defaults are how the panel shows fields.
+func (p panel) defaults(custom object) object {
+	o := object{"unit": p.unit, "custom": custom}
+	if p.least != nil {
+		o["min"] = *p.least
+	}
+	if p.most != nil {
+		o["max"] = *p.most
+	}
+	if len(p.steps) > 0 {
+		steps := []object{{"color": cmp.Or(p.base, "green"), "value": nil}}
+		for _, s := range p.steps {
+			steps = append(steps, object{"color": s.colour, "value": s.from})
+		}
+		o["thresholds"] = object{"mode": "absolute", "steps": steps}
+		if p.kind == series {
+			custom["thresholdsStyle"] = object{"mode": "line"}
+		}
+	}
+	return o
+}
+
+// overrides are how it shows fields otherwise.
+func (p panel) overrides() []object {
+	all := []object{}
+	for _, f := range p.fields {
+		properties := []object{}
+		set := func(id string, value any) { properties = append(properties, object{"id": id, "value": value}) }
+		if f.title != "" {
+			set("displayName", f.title)
+		}
+		if f.unit != "" {
+			set("unit", f.unit)
+		}
+		if f.bar {
+			set("custom.cellOptions", object{"type": "gauge", "mode": "basic"})
+			set("min", 0)
+			set("max", 1)
+		}
+		if f.link != "" {
+			set("links", []object{{"title": f.about, "url": f.link}})
+		}
+		if f.hidden {
+			set("custom.hidden", true)
+		}
+		all = append(all, object{"matcher": object{"id": "byName", "options": f.name}, "properties": properties})
+	}
+	return all
+}
+
+// with returns the panel with fields that are not shown as its own.
+func (p panel) with(fields ...field) panel {
+	p.fields = slices.Concat(p.fields, fields)
+	return p
+}
+
+// coloured returns the panel with colours from some bounds on.
+func (p panel) coloured(steps ...step) panel {
+	p.steps = steps
+	return p
+}
+
+// between returns the panel with the ends of its scale.
+func (p panel) between(least, most float64) panel {
+	p.least, p.most = &least, &most
+	return p
 }

@@ -10,13 +10,13 @@ func network() dashboard {
 	degraded := fromStage("raw", "net_link", "degraded") + where("link") + by("link") + " |> last()\n" + total()
 	probed := from("net_link", "sent") + where("link") + by("link") + " |> last()\n |> group()\n |> count()\n"
 	return dashboard{
-		uid: "switchyard-network", title: "Switchyard: network", from: "now-1h", stage: "raw",
+		on: influxDB(), uid: "switchyard-network", title: "Switchyard: network", from: "now-1h", stage: "raw",
 		variables: []variable{
 			{name: "link", label: "Link", query: choices("net_link", "sent", "link"), all: true},
 			{name: "node", label: "Node", query: choices("net_probes", "sent", "node"), all: true},
 		},
 		panels: []panel{
-			stat("Degraded links", "none", 6, "Links that lose or delay packets, by the newest window.", degraded),
+			stat("Degraded links", "none", 6, "Links that lose or delay packets, by the newest window.", degraded).coloured(step{1, "red"}),
 			stat("Probed links", "none", 6, "", probed),
 			stat("Probes lost", "percentunit", 6, "Round trips without an answer, of probes between all nodes.", unanswered()),
 			stat("Probes sent", "none", 6, "", from("net_probes", "sent")+where("node")+total()),
