@@ -18,15 +18,15 @@ PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3)
 TESTFLAGS ?=
 # One package to work on, for example `make test PKG=./libs/event/...`.
 PKG       ?= ./...
-# The generator of the pages on facts and records is a Go module of its own, so that what it needs is no dependency of the product.
+# The generators of the pages on facts and records and of the Helm chart (it holds kustomize and Helm), and the maker of releases, are Go
+# modules of their own, so that what they need is no dependency of the product.
 GEN          = tools/gen
-GEN_PKG      = $(if $(filter ./... ./tools/gen%,$(PKG)),./...)
-# The generator of the Helm chart, another one: it holds kustomize and Helm.
 CHART        = tools/chart
-CHART_PKG    = $(if $(filter ./... ./tools/chart%,$(PKG)),./...)
+RELEASE      = tools/release
+TOOL_MODULES = $(foreach module,$(GEN) $(CHART) $(RELEASE),$(if $(filter ./... ./$(module)%,$(PKG)),$(module)))
 # The laboratory is a Go module of its own: `make test PKG=./lab/sharing` runs there, and all packages are those of both modules.
 LAB         := $(BIN)/switchyard-lab
-PRODUCT_PKG  = $(filter-out ./lab/% ./tools/gen% ./tools/chart%,$(PKG))
+PRODUCT_PKG  = $(filter-out ./lab/% ./$(GEN)% ./$(CHART)% ./$(RELEASE)%,$(PKG))
 LAB_PKG      = $(if $(filter ./...,$(PKG)),./...,$(patsubst ./lab/%,./%,$(filter ./lab/%,$(PKG))))
 BENCH     ?= .
 BENCHTIME ?= 1s
@@ -47,7 +47,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: release chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,7 +83,7 @@ test: test-python test-go ## run every test, Go and Python
 test-go: tools-cc influxd
 	$(if $(PRODUCT_PKG),$(GO) test -timeout 9m $(TESTFLAGS) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -timeout 9m $(TESTFLAGS) $(LAB_PKG))
-	$(if $(GEN_PKG),cd $(GEN) && $(GO) test $(TESTFLAGS) $(GEN_PKG))
+	$(foreach module,$(filter-out $(CHART),$(TOOL_MODULES)),(cd $(module) && $(GO) test $(TESTFLAGS) ./...);)
 
 test-python:
 ifeq ($(PYTHON),)
@@ -135,14 +135,12 @@ check: vet lint generated chart-check page-fresh skips prose links ## everything
 vet: tools-cc
 	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) vet $(LAB_PKG))
-	$(if $(GEN_PKG),cd $(GEN) && $(GO) vet $(GEN_PKG))
-	$(if $(CHART_PKG),cd $(CHART) && $(GO) vet $(CHART_PKG))
+	$(foreach module,$(TOOL_MODULES),(cd $(module) && $(GO) vet ./...);)
 
 lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
 	$(if $(PRODUCT_PKG),$(LINTER) run $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(abspath $(LINTER)) run $(LAB_PKG))
-	$(if $(GEN_PKG),cd $(GEN) && $(abspath $(LINTER)) run $(GEN_PKG))
-	$(if $(CHART_PKG),cd $(CHART) && $(abspath $(LINTER)) run $(CHART_PKG))
+	$(foreach module,$(TOOL_MODULES),(cd $(module) && $(abspath $(LINTER)) run ./...);)
 
 # Apart from `check`: it reads the sources of all of Kubernetes, which takes minutes and gigabytes.
 lint-devcluster: tools-cc $(LINTER) ## the same for the module of the development cluster
@@ -160,7 +158,7 @@ generated: tools-cc
 
 # The chart is that of the manifests, and Helm finds nothing wrong with it. Minutes the first time, to compile Helm.
 chart-check: tools-go
-	$(if $(CHART_PKG),cd $(CHART) && nice $(GO) test $(TESTFLAGS) $(CHART_PKG))
+	$(if $(filter $(CHART),$(TOOL_MODULES)),cd $(CHART) && nice $(GO) test $(TESTFLAGS) ./...)
 
 chart: tools-go ## make the Helm chart from deploy/k8s and deploy/chart, into bin/chart
 	cd $(CHART) && nice $(GO) run . -root $(CURDIR) -out $(abspath $(BIN))/chart
@@ -307,7 +305,7 @@ fuzz-long: tools-cc ## run every fuzz target for a million executions (hours)
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1000000x
 
 clean: ## remove what make built
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist
 
 tools-go:
 	@command -v $(GO) >/dev/null || { \
@@ -395,6 +393,12 @@ images: $(SERVICES:%=image-%) image-switchyard ## build a container image of eac
 image-%: tools-cc
 	$(MAKE) image-root SERVICE=$* CGO=$(if $(filter scratch,$(base)),0,$(if $(filter nodeagent,$*),1,0))
 	$(DOCKER) build -q -t switchyard/$* --target packed --build-arg SERVICE=$* --build-arg BASE=$(base) -f deploy/images/Dockerfile .
+
+# For example RELEASE_FLAGS='-only _amd64.deb'.
+RELEASE_FLAGS ?=
+
+release: tools-cc ## make all files of a release from the commit that is checked out, into dist (minutes; RELEASE_FLAGS='-only client' makes some)
+	cd $(RELEASE) && nice $(GO) run . -out $(abspath dist) $(RELEASE_FLAGS)
 
 e2e-compose: tools-go ## bring the compose stack up from images built here and run a job on it (needs a Docker engine)
 	deploy/compose/e2e.sh

@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,22 +13,22 @@ import (
 
 	"github.com/nats-io/nkeys"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/install/units"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	library "github.com/switchyard-dl/switchyard/libs/python"
 )
 
-// Where files are.
+// Where a person's installation has what a package has elsewhere.
 const (
-	configPath   = "/etc/switchyard/switchyard.yaml"
-	keyPath      = "/etc/switchyard/admission.pub"
-	libraryDir   = "/usr/local/lib/switchyard/python"
-	jobsDir      = "/var/lib/switchyard-jobs"
-	unitDir      = "/etc/systemd/system"
-	serviceUnit  = "switchyard.service"
-	launcherUnit = "switchyard-launcher.service"
+	libraryDir = "/usr/local/lib/switchyard/python"
+	unitDir    = "/etc/systemd/system"
 )
+
+// place is where the files are.
+func (o *options) place() units.Place {
+	return units.Place{Programs: o.programs, Library: libraryDir, Units: unitDir, User: o.user, Group: o.group, Data: o.dataDir}
+}
 
 // library unpacks the Python packages where root alone can change them: they run as every user.
 func (o *options) library() step {
@@ -40,7 +39,7 @@ var errKeyLater = errors.New("the folder is there, and has no key of admission's
 
 // keys makes admission's key in the folder of the service, and gives the launcher the public half in a file of root.
 func (o *options) keys() step {
-	return step{says: fmt.Sprintf("make %s of %s, with admission's key, and write its public half to %s", o.at(o.dataDir), o.user, o.at(keyPath)), do: func(ctx context.Context) error {
+	return step{says: fmt.Sprintf("make %s of %s, with admission's key, and write its public half to %s", o.at(o.dataDir), o.user, o.at(units.KeyPath)), do: func(ctx context.Context) error {
 		dir := o.at(o.dataDir)
 		err := os.MkdirAll(filepath.Dir(dir), 0o755)
 		if err == nil {
@@ -52,11 +51,11 @@ func (o *options) keys() step {
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		public, err := readPublic(filepath.Join(string(identity.KeysOf(dir)), filepath.Base(keyPath)))
+		public, err := readPublic(filepath.Join(string(identity.KeysOf(dir)), filepath.Base(units.KeyPath)))
 		if err != nil {
 			return err
 		}
-		return o.file(keyPath, public+"\n").do(ctx)
+		return o.file(units.File{Path: units.KeyPath, Text: public + "\n"}).do(ctx)
 	}}
 }
 
@@ -102,58 +101,14 @@ func readPublic(path string) (string, error) {
 
 // configuration writes the configuration, unless there is one.
 func (o *options) configuration() step {
-	group := ""
-	if o.group != "" {
-		group = ", shared_group: " + o.group
-	}
-	s := o.file(configPath, fmt.Sprintf(`# docs/configuration.md lists every setting; switchyard config check %s says what is wrong.
-data: {dir: %s}
-process: {http: "127.0.0.1:9100"}
-executor: {run_as: submitter, python_path: %s}
-web: {shared_socket: %s%s}
-`, configPath, o.dataDir, libraryDir, installation.SharedSocket, group))
+	s := o.file(o.place().Config())
 	write := s.do
 	s.says += ", unless it is there"
 	s.do = func(ctx context.Context) error {
-		if _, err := os.Lstat(o.at(configPath)); err == nil {
+		if _, err := os.Lstat(o.at(units.ConfigPath)); err == nil {
 			return nil
 		}
 		return write(ctx)
 	}
 	return s
-}
-
-type unit struct{ path, text string }
-
-// Both units may be stopped and started at any time: jobs are in control groups of their own, and run on.
-func (o *options) units() []unit {
-	fill := strings.NewReplacer(
-		"@SERVER@", filepath.Join(o.programs, sibling.Server), "@CONFIG@", configPath,
-		"@USER@", o.user, "@GROUP@", o.group, "@DATA@", o.dataDir, "@STATE@", stateName(o.dataDir),
-		"@SUPERVISOR@", filepath.Join(o.programs, sibling.Supervisor), "@JOBS@", jobsDir, "@KEY@", keyPath, "@LIBRARY@", libraryDir,
-		"@CAPABILITIES@", capabilities,
-	)
-	return []unit{
-		{filepath.Join(unitDir, serviceUnit), fill.Replace(serviceText)},
-		{filepath.Join(unitDir, launcherUnit), fill.Replace(launcherText)},
-	}
-}
-
-// The units, with the names of what this machine fills in between @.
-var (
-	//go:embed units/switchyard.service
-	serviceText string
-	//go:embed units/switchyard-launcher.service
-	launcherText string
-)
-
-// capabilities are the rights of the launcher.
-const capabilities = "CAP_SETUID CAP_SETGID CAP_CHOWN CAP_FOWNER CAP_FSETID CAP_DAC_OVERRIDE CAP_KILL"
-
-// stateName returns the StateDirectory of a data folder, which systemd makes if it lies in /var/lib.
-func stateName(dataDir string) string {
-	if name, below := strings.CutPrefix(dataDir, "/var/lib/"); below {
-		return name
-	}
-	return ""
 }

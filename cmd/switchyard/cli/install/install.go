@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/install/units"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 )
 
@@ -29,6 +29,8 @@ type options struct {
 	root             string
 	print, uninstall bool
 	purge            bool
+	// packaged makes only what a package cannot bring.
+	packaged bool
 	// programs is the folder with the programs.
 	programs string
 }
@@ -49,11 +51,12 @@ and says what to do next. A configuration that is there stays. --print writes no
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.user, "user", "switchyard", "user of the service; it is made if it is not there")
+	f.StringVar(&o.user, "user", units.User, "user of the service; it is made if it is not there")
 	f.StringVar(&o.group, "group", "", "group whose members may use the service (default: everybody on this machine)")
-	f.StringVar(&o.dataDir, "data-dir", "/var/lib/switchyard", "folder of the service")
+	f.StringVar(&o.dataDir, "data-dir", units.DataDir, "folder of the service")
 	f.StringVar(&o.root, "root", "", "write the files below this folder, and make no user: for packages")
 	f.StringVar(&o.programs, "programs", "", "folder with the programs (default: that of this one)")
+	f.BoolVar(&o.packaged, "packaged", false, "make only the user and the key, for the scripts of packages, which bring the rest")
 	f.BoolVar(&o.print, "print", false, "show what would be done, and do nothing")
 	f.BoolVar(&o.uninstall, "uninstall", false, "take it back; data and configuration stay")
 	f.BoolVar(&o.purge, "purge", false, "with --uninstall: remove the data of service and jobs, the configuration and the user, too")
@@ -116,6 +119,9 @@ func (o *options) settle() error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	if o.packaged {
+		o.programs = units.Packaged().Programs
+	}
 	if o.programs == "" {
 		server, err := sibling.FindServer()
 		if err == nil {
@@ -126,8 +132,8 @@ func (o *options) settle() error {
 		}
 		o.programs = filepath.Dir(server)
 	}
-	if o.print {
-		return nil
+	if err := o.notPackaged(); err != nil || o.print {
+		return err
 	}
 	if os.Geteuid() != 0 && o.root == "" {
 		return exit.Errorf(exit.Failed, "sudo switchyard install; or --print, to see what it would do", "only root can install")
@@ -136,6 +142,15 @@ func (o *options) settle() error {
 		return nil
 	}
 	return ownedByRoot(filepath.Join(o.programs, sibling.Server), filepath.Join(o.programs, sibling.Supervisor))
+}
+
+// notPackaged refuses to do by hand what a package has done.
+func (o *options) notPackaged() error {
+	unit := units.Packaged().Services()[0].Path
+	if _, err := os.Stat(unit); err != nil || o.packaged || o.root != "" || o.programs != units.Packaged().Programs {
+		return nil //nolint:nilerr // without the unit there is no package
+	}
+	return exit.Errorf(exit.Failed, "systemctl enable --now "+units.Launcher+" "+units.Service, "a package has installed the service: %s is its unit", unit)
 }
 
 var errOwned = errors.New("others than root can change it, and root is to run it")
@@ -164,12 +179,12 @@ func ownedByRoot(programs ...string) error {
 func (o *options) at(path string) string { return filepath.Join(o.root, path) }
 
 // file is a step that writes a file of root which all may read.
-func (o *options) file(path, text string) step {
-	return step{says: "write " + o.at(path), shows: text, do: func(context.Context) error {
-		if err := os.MkdirAll(filepath.Dir(o.at(path)), 0o755); err != nil {
+func (o *options) file(f units.File) step {
+	return step{says: "write " + o.at(f.Path), shows: f.Text, do: func(context.Context) error {
+		if err := os.MkdirAll(filepath.Dir(o.at(f.Path)), 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(o.at(path), []byte(text), 0o644)
+		return os.WriteFile(o.at(f.Path), []byte(f.Text), 0o644)
 	}}
 }
 
@@ -209,9 +224,12 @@ func (o *options) steps() []step {
 	if o.group != "" {
 		steps = append(steps, o.command(func() bool { return !known("group", o.group) }, "groupadd", "--system", o.group))
 	}
+	if o.packaged {
+		return append(steps, o.keys())
+	}
 	steps = append(steps, o.library(), o.keys(), o.configuration())
-	for _, unit := range o.units() {
-		steps = append(steps, o.file(unit.path, unit.text))
+	for _, unit := range o.place().Services() {
+		steps = append(steps, o.file(unit))
 	}
 	return steps
 }
@@ -222,17 +240,17 @@ func known(list, name string) bool { return exec.Command("getent", list, name).R
 // undo are the steps that take an installation back.
 func (o *options) undo() []step {
 	booted := func() bool { _, err := os.Stat("/run/systemd/system"); return err == nil }
-	var units []string
-	for _, unit := range o.units() {
-		units = append(units, unit.path)
+	written := []string{units.KeyPath, libraryDir}
+	for _, unit := range o.place().Services() {
+		written = append(written, unit.Path)
 	}
 	steps := []step{
-		o.command(booted, "systemctl", "disable", "--now", serviceUnit, launcherUnit),
-		o.remove(slices.Concat(units, []string{keyPath, libraryDir})...),
+		o.command(booted, "systemctl", "disable", "--now", units.Service, units.Launcher),
+		o.remove(written...),
 		o.command(booted, "systemctl", "daemon-reload"),
 	}
 	if o.purge {
-		steps = append(steps, o.remove(o.dataDir, jobsDir, configPath), o.command(func() bool { return known("passwd", o.user) }, "userdel", o.user))
+		steps = append(steps, o.remove(o.dataDir, units.JobsDir, units.ConfigPath), o.command(func() bool { return known("passwd", o.user) }, "userdel", o.user))
 	}
 	return steps
 }
@@ -249,5 +267,5 @@ func (o *options) next() string {
   journalctl -u switchyard -u switchyard-launcher -f
 %s: switchyard submit -- COMMAND
 Settings are in %s, which is yours: it is not written again.
-`, launcherUnit, serviceUnit, who, o.at(configPath))
+`, units.Launcher, units.Service, who, o.at(units.ConfigPath))
 }

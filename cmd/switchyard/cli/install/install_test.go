@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/install/units"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 )
@@ -58,13 +59,13 @@ func TestAnInstallationIsSeenDoneAndTakenBack(t *testing.T) {
 	}
 	o.print = false
 	said := installed(t, o)
-	for _, path := range []string{configPath, keyPath, filepath.Join(unitDir, serviceUnit), filepath.Join(unitDir, launcherUnit)} {
+	for _, path := range []string{units.ConfigPath, units.KeyPath, filepath.Join(unitDir, units.Service), filepath.Join(unitDir, units.Launcher)} {
 		data, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(data)) {
-			if path != keyPath && !strings.Contains(shown, "    "+line) {
+			if path != units.KeyPath && !strings.Contains(shown, "    "+line) {
 				t.Errorf("%s: --print does not show %q", path, line)
 			}
 		}
@@ -72,23 +73,23 @@ func TestAnInstallationIsSeenDoneAndTakenBack(t *testing.T) {
 			t.Errorf("nothing is said of %s: %s", path, said)
 		}
 	}
-	key, err := os.ReadFile(filepath.Join(root, keyPath))
+	key, err := os.ReadFile(filepath.Join(root, units.KeyPath))
 	if own, failed := os.ReadFile(filepath.Join(root, "/var/lib/switchyard/keys/admission.pub")); err != nil || failed != nil || !bytes.Equal(key, own) {
 		t.Errorf("the launcher's key is %q, admission's %q", key, own)
 	}
-	if err := os.WriteFile(filepath.Join(root, configPath), []byte("bus: {port: 4333}\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, units.ConfigPath), []byte("bus: {port: 4333}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	installed(t, o)
-	if data, err := os.ReadFile(filepath.Join(root, configPath)); err != nil || string(data) != "bus: {port: 4333}\n" {
+	if data, err := os.ReadFile(filepath.Join(root, units.ConfigPath)); err != nil || string(data) != "bus: {port: 4333}\n" {
 		t.Errorf("the configuration was written again: %q, %v", data, err)
 	}
-	if again, err := os.ReadFile(filepath.Join(root, keyPath)); err != nil || !bytes.Equal(again, key) {
+	if again, err := os.ReadFile(filepath.Join(root, units.KeyPath)); err != nil || !bytes.Equal(again, key) {
 		t.Errorf("there is another key: %v", err)
 	}
 	o.uninstall = true
 	installed(t, o)
-	if found := strings.Join(files(t, root), " "); strings.Contains(found, "systemd") || !strings.Contains(found, configPath) || !strings.Contains(found, "admission.seal") {
+	if found := strings.Join(files(t, root), " "); strings.Contains(found, "systemd") || !strings.Contains(found, units.ConfigPath) || !strings.Contains(found, "admission.seal") {
 		t.Errorf("left: %s", found)
 	}
 	o.purge = true
@@ -98,15 +99,29 @@ func TestAnInstallationIsSeenDoneAndTakenBack(t *testing.T) {
 	}
 }
 
+// A package brings all files but the key.
+func TestAPackageLacksTheKeyAlone(t *testing.T) {
+	root := t.TempDir()
+	installed(t, options{user: units.User, dataDir: units.DataDir, root: root, packaged: true})
+	for _, path := range files(t, root) {
+		if path != units.KeyPath && !strings.HasPrefix(path, units.DataDir+"/keys/") {
+			t.Errorf("%s is written, which the package brings", path)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(root, units.KeyPath)); err != nil || len(data) == 0 {
+		t.Errorf("the launcher's key: %q, %v", data, err)
+	}
+}
+
 // The configuration that is written is one that the service reads.
 func TestTheConfigurationIsRead(t *testing.T) {
 	o := options{user: "switchyard", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t)}
 	installed(t, o)
 	all, set := settings.New()
-	if err := set.Load(filepath.Join(o.root, configPath), nil, nil); err != nil {
+	if err := set.Load(filepath.Join(o.root, units.ConfigPath), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if !all.Admission.AsSubmitters() || all.Executor.PythonPath != libraryDir || all.Executor.JobsDir != jobsDir || all.Web.SharedSocket == "" {
+	if !all.Admission.AsSubmitters() || all.Executor.PythonPath != libraryDir || all.Executor.JobsDir != units.JobsDir || all.Web.SharedSocket == "" {
 		t.Errorf("%+v", all.Executor)
 	}
 }
@@ -135,7 +150,7 @@ func TestSystemdReadsTheUnits(t *testing.T) {
 	}
 	o := options{user: "switchyard", group: "gpu", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t)}
 	installed(t, o)
-	for _, unit := range []string{serviceUnit, launcherUnit} {
+	for _, unit := range []string{units.Service, units.Launcher} {
 		cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", filepath.Join(o.root, unitDir, unit))
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s: %v\n%s", unit, err, out)
