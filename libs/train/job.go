@@ -49,8 +49,11 @@ const (
 	LaunchPerDevice Launch = "per_device" // one process per device, ranks set
 )
 
-// LogBigDL is the LogFormat of BigDL programs.
-const LogBigDL = "bigdl"
+// The values of LogFormat: what BigDL and MXNet programs write.
+const (
+	LogBigDL = "bigdl"
+	LogMXNet = "mxnet"
+)
 
 // PreemptBySignal is the Preempt of programs that are asked to leave by a signal.
 const PreemptBySignal = "signal"
@@ -94,8 +97,8 @@ type Spec struct {
 	// mode 0600 in a folder of his; credential:NAME, which systemd has loaded for the executor as USER.NAME; for pods
 	// secret:NAME/KEY, a Secret with the annotation switchyard.dev/user or switchyard.dev/tenant of the job's.
 	SecretEnv map[string]string `json:"secret_env,omitempty"`
-	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
-	// read from it. Without it, the code calls the job API.
+	// LogFormat is the format of the program's output (bigdl or mxnet) if the program reports epochs only there; they
+	// are then read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
 	// Progress says where the epochs, steps and losses of a program that does not call the job API can be read.
 	Progress *ProgressSpec `json:"progress,omitempty"`

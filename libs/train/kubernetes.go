@@ -44,6 +44,15 @@ func PodName(job JobID, attempt, rank int) string {
 // all ranks the same answer, so that a gang stops together.
 func (a Attempt) Home() NodeID { return a.Places()[0].Node }
 
+// FirstWorker returns the rank of the first process that trains: the scheduler and the servers of a parameter-server
+// job come before it. It runs on the attempt's home.
+func (a Attempt) FirstWorker() int {
+	if servers := CountServers(a.Servers); servers > 0 {
+		return 1 + servers
+	}
+	return 0
+}
+
 // PartOn returns the attempt's part on one node, or an empty part.
 func (a Attempt) PartOn(node NodeID) Part {
 	for _, p := range a.Places() {

@@ -114,12 +114,10 @@ func TestRefusals(t *testing.T) {
 		}},
 		{"oneself", spec(func(s *train.Spec) { s.User, s.Tenant = "ann", "vision" }), nil},
 		{"unknown log", spec(func(s *train.Spec) { s.LogFormat = "spark" }), []string{
-			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out if the code calls the job API)`,
+			`UnknownLogFormat log_format: want bigdl or mxnet, found "spark" (leave it out if the code calls the job API)`,
 		}},
 		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
-		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
-			"NotSupported log_format: epochs are read from the output of rank 0, which does not train with parameter servers (let the code call the job API)",
-		}},
+		{"log of MXNet with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogMXNet, train.StrategyParameterServer }), nil},
 		{"a secret in a file", spec(func(s *train.Spec) {
 			s.SecretEnv = map[string]string{"KEY": "file:/home/ann/key", "OTHER": "credential:wandb"}
 		}), nil},

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -66,12 +67,9 @@ func (c *checker) program() {
 		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`,
 			"neither command, nor script_path, nor an image with its own program")
 	}
-	if f := c.spec.LogFormat; f != "" && f != train.LogBigDL {
+	if f := c.spec.LogFormat; f != "" && !slices.Contains(epochs.Formats(), f) {
 		c.refuse("UnknownLogFormat", "log_format", "leave it out if the code calls the job API", "want %s, found %s",
-			train.LogBigDL, quote(f))
-	} else if f != "" && c.spec.Strategy == train.StrategyParameterServer {
-		c.refuse("NotSupported", "log_format", "let the code call the job API",
-			"epochs are read from the output of rank 0, which does not train with parameter servers")
+			strings.Join(epochs.Formats(), " or "), quote(f))
 	}
 	c.leaving()
 	c.shell()
@@ -122,8 +120,8 @@ func (c *checker) progress() {
 	case p.Pattern != "" && (err != nil || len(p.Pattern) > maxPattern):
 		c.refuse("InvalidPattern", "progress.pattern", `e.g. 'epoch (?P<epoch>\d+): loss (?P<loss>\S+)'`,
 			"want a regular expression with a group named epoch or step, at most %d bytes: %.200v", maxPattern, cmp.Or(err, errLong))
-	case c.spec.LogFormat != "" || c.spec.Strategy == train.StrategyParameterServer && p.Pattern != "":
-		c.refuse("NotSupported", "progress", "leave one of them out", "with log_format or parameter servers, the output of the first process is not read for it")
+	case c.spec.LogFormat != "":
+		c.refuse("NotSupported", "progress", "leave one of them out", "log_format also reads the output")
 	case p.CSV != "":
 		c.files("progress.csv", p.CSV, "let the code call the job API")
 	case p.TensorBoard != "":

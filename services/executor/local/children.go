@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,7 +73,7 @@ func (s *supervisor) copyOutput(rank int, out *os.File, interactive bool) {
 	copied := joblog.NewLines(s.log, prefix)
 	s.outputs = append(s.outputs, out)
 	var to io.Writer = copied
-	if rank == 0 && s.proxy.Reads() {
+	if rank == s.firstWorker() && s.proxy.Reads() {
 		to = io.MultiWriter(copied, joblog.NewLines(s.proxy, ""))
 	}
 	if interactive {
@@ -83,6 +84,11 @@ func (s *supervisor) copyOutput(rank int, out *os.File, interactive bool) {
 		_, _ = io.Copy(to, out)
 		copied.Flush()
 	})
+}
+
+// firstWorker returns the rank of the first process that trains.
+func (s *supervisor) firstWorker() int {
+	return max(slices.IndexFunc(s.launch.Processes, func(p Process) bool { return !p.Serves }), 0)
 }
 
 // ended is the end of a child.

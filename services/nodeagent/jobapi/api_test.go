@@ -18,7 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
@@ -127,7 +127,7 @@ func TestTheAgentReadsOutput(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hear := func(epoch int) {
 		t.Helper()
-		e := bigdl.Epoch{Epoch: epoch, Seconds: 3.5, Iterations: 4, Records: 128, Metrics: map[string]float64{"accuracy": 0.5}}
+		e := epochs.Epoch{Epoch: epoch, Seconds: 3.5, Iterations: 4, Records: 128, Metrics: map[string]float64{"accuracy": 0.5}}
 		if err := b.api.Overhear(within(t), attempt(1), e, at); err != nil {
 			t.Error(err)
 		}

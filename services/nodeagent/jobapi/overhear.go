@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -17,7 +17,7 @@ var errNotStored = errors.New("not stored")
 // Overhear takes the end of an epoch that this agent has read in the output of an attempt, with the time of the
 // output. An error means that the call has to be repeated. An epoch that makes no sense is ignored, as for a program
 // that calls.
-func (a *API) Overhear(ctx context.Context, attempt train.Attempt, e bigdl.Epoch, at time.Time) error {
+func (a *API) Overhear(ctx context.Context, attempt train.Attempt, e epochs.Epoch, at time.Time) error {
 	body, err := e.Report()
 	if err != nil {
 		return fmt.Errorf("encode epoch %d of %s: %w", e.Epoch, attempt.Job, err)

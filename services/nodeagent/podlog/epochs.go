@@ -2,9 +2,10 @@ package podlog
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -12,14 +13,14 @@ import (
 // stored: the call is repeated.
 type Receiver interface {
 	// Overhear takes the end of an epoch, with the time of the output.
-	Overhear(ctx context.Context, a train.Attempt, e bigdl.Epoch, at time.Time) error
+	Overhear(ctx context.Context, a train.Attempt, e epochs.Epoch, at time.Time) error
 	// ReadOut takes an ended attempt whose whole output was read and delivered.
 	ReadOut(ctx context.Context, a train.Attempt) error
 }
 
 // epochReader reads epochs in the log of a container.
 type epochReader struct {
-	log *bigdl.Log
+	reader epochs.Reader
 	// at is when the newest line was written.
 	at      time.Time
 	pending []foundEpoch
@@ -27,30 +28,37 @@ type epochReader struct {
 
 // foundEpoch is an epoch, and when the output reported it.
 type foundEpoch struct {
-	Epoch bigdl.Epoch `json:"epoch"`
-	At    time.Time   `json:"at"`
+	Epoch epochs.Epoch `json:"epoch"`
+	At    time.Time    `json:"at"`
 }
 
 // readerState is what is kept of an epochReader over restarts, together with the position up to which the log was
 // read. Its names in JSON are those of older versions.
 type readerState struct {
-	Progress bigdl.Progress `json:"progress"`
-	At       time.Time      `json:"at,omitzero"`
-	Pending  []foundEpoch   `json:"untold,omitempty"`
+	Progress json.RawMessage `json:"progress"`
+	At       time.Time       `json:"at,omitzero"`
+	Pending  []foundEpoch    `json:"untold,omitempty"`
 }
 
 // newEpochReader continues where an earlier reader stopped; the zero state begins a log. If nothing says when its
 // lines were written, they count as written now.
-func newEpochReader(kept readerState) *epochReader {
-	e := &epochReader{log: bigdl.New(kept.Progress), at: kept.At, pending: kept.Pending}
+func newEpochReader(format string, kept readerState) (*epochReader, error) {
+	reader, err := epochs.New(format, kept.Progress)
+	if err != nil {
+		return nil, err
+	}
+	e := &epochReader{reader: reader, at: kept.At, pending: kept.Pending}
 	if e.at.IsZero() {
 		e.at = time.Now().UTC()
 	}
-	return e
+	return e, nil
 }
 
 // state returns the state to keep.
-func (e *epochReader) state() readerState { return readerState{e.log.Progress, e.at, e.pending} }
+func (e *epochReader) state() (readerState, error) {
+	progress, err := json.Marshal(e.reader)
+	return readerState{progress, e.at, e.pending}, err
+}
 
 // written takes the time at which the next line was written.
 func (e *epochReader) written(at string) {
@@ -61,7 +69,7 @@ func (e *epochReader) written(at string) {
 
 // Write takes a line.
 func (e *epochReader) Write(line []byte) (int, error) {
-	if epoch, ok := e.log.Line(string(line)); ok {
+	if epoch, ok := e.reader.Line(string(line)); ok {
 		e.pending = append(e.pending, foundEpoch{epoch, e.at})
 	}
 	return len(line), nil
@@ -69,7 +77,7 @@ func (e *epochReader) Write(line []byte) (int, error) {
 
 // end tells the reader that no line will follow.
 func (e *epochReader) end() {
-	if epoch, ok := e.log.Close(); ok {
+	if epoch, ok := e.reader.Close(); ok {
 		e.pending = append(e.pending, foundEpoch{epoch, e.at})
 	}
 }

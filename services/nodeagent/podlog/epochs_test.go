@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -25,7 +25,7 @@ type received struct {
 
 var errAway = errors.New("away")
 
-func (l *received) Overhear(_ context.Context, a train.Attempt, e bigdl.Epoch, at time.Time) error {
+func (l *received) Overhear(_ context.Context, a train.Attempt, e epochs.Epoch, at time.Time) error {
 	if l.away {
 		return errAway
 	}
@@ -161,8 +161,9 @@ func TestAKilledAgentKnowsWhenTheLastLineWasWritten(t *testing.T) {
 // State without a time gets the time at which the next agent begins to read.
 func TestStateWithoutATime(t *testing.T) {
 	before := time.Now()
-	if at := newEpochReader(readerState{}).at; at.Before(before) || at.After(time.Now()) {
-		t.Errorf("reads at %v, begun at %v", at, before)
+	r, err := newEpochReader(train.LogBigDL, readerState{})
+	if err != nil || r.at.Before(before) || r.at.After(time.Now()) {
+		t.Errorf("reads at %v, begun at %v: %v", r.at, before, err)
 	}
 }
 

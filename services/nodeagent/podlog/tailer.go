@@ -165,8 +165,11 @@ func (t *Tailer) find(p pod, path string, newest train.Attempt) error {
 	}
 	s := &source{pod: p, path: path, at: l.kept.Marks[key]}
 	to := io.Writer(l.log)
-	if p.rank == 0 && p.attempt == newest.Number && t.wantsEpochs(newest) {
-		s.epochs = newEpochReader(l.kept.Epochs[key])
+	if p.rank == newest.FirstWorker() && p.attempt == newest.Number && t.wantsEpochs(newest) {
+		var err error
+		if s.epochs, err = newEpochReader(newest.LogFormat, l.kept.Epochs[key]); err != nil {
+			return err
+		}
 		to = io.MultiWriter(l.log, s.epochs)
 	}
 	s.out, s.errors = joblog.NewLines(to, prefix), joblog.NewLines(to, prefix)
@@ -273,7 +276,11 @@ func (l *jobLog) keep(delivered bool) error {
 		changed = changed || l.kept.Marks[key] != m
 		fresh.Marks[key] = m
 		if s.epochs != nil {
-			fresh.Epochs[key] = s.epochs.state()
+			state, err := s.epochs.state()
+			if err != nil {
+				return fmt.Errorf("encode the epochs read in %s: %w", key, err)
+			}
+			fresh.Epochs[key] = state
 		}
 	}
 	if !changed {

@@ -69,7 +69,7 @@ func (f *submitFlags) declareProgram(fs *pflag.FlagSet) {
 	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
 	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
 	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
-	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl: read the epochs from the program's output, for code that does not call the job API")
+	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl or mxnet: read the epochs from the output that such programs write, for code that does not call the job API")
 	fs.StringVar(&f.progress.Pattern, "progress", "", "regular expression for lines of output, with groups epoch, step, of, loss: 'epoch (?P<epoch>\\d+): loss (?P<loss>\\S+)'")
 	fs.StringVar(&f.progress.CSV, "progress-csv", "", "pattern of CSV files with columns epoch, step, loss, which the program writes")
 	fs.StringVar(&f.progress.TensorBoard, "progress-tensorboard", "", "folder of TensorBoard event files that the program writes")

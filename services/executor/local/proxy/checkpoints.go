@@ -43,21 +43,29 @@ func (c *checkpoints) newest() file {
 	for _, pattern := range c.patterns {
 		names, _ := filepath.Glob(pattern) // a pattern is checked when its job is admitted
 		for _, name := range names {
-			info, err := os.Stat(name)
-			if err != nil || !info.ModTime().After(last.at) {
-				continue
-			}
-			last = file{path: name, size: info.Size(), at: info.ModTime()}
-			if s, ok := info.Sys().(*syscall.Stat_t); ok {
-				last.inode = s.Ino
+			if f := fileAt(name); f.at.After(last.at) {
+				last = f
 			}
 		}
 	}
 	return last
 }
 
-// look returns a file that is newer than all before, once it is complete: it has not changed since the last look, or
-// it was renamed to the name of an older one.
+// fileAt describes a file; the zero value if it is not there.
+func fileAt(name string) file {
+	info, err := os.Stat(name)
+	if err != nil {
+		return file{}
+	}
+	f := file{path: name, size: info.Size(), at: info.ModTime()}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.inode = s.Ino
+	}
+	return f
+}
+
+// look returns a file that is newer than all before, once it is complete: it has not changed since the last look,
+// though a still newer one may have come, or it was renamed to the name of an older one.
 func (c *checkpoints) look() (file, bool) {
 	before := c.seen
 	c.seen = c.newest()
@@ -65,6 +73,10 @@ func (c *checkpoints) look() (file, bool) {
 		return file{}, false
 	}
 	c.unsure++
+	if c.seen != before && before.at.After(c.reported.at) && fileAt(before.path) == before {
+		c.reported, c.unsure = before, 0
+		return before, true
+	}
 	renamed := c.seen.path == before.path && c.seen.inode != before.inode
 	if c.seen != before && !renamed && c.unsure < mostUnsure {
 		return file{}, false

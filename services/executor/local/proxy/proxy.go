@@ -16,7 +16,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
+	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
 )
 
@@ -24,7 +24,7 @@ import (
 type Spec struct {
 	// Address is that of the attempt's requests to the job API.
 	Address string `json:"address"`
-	// Format is the format in which the output of the first process has its epochs; empty if it has none.
+	// Format is the format in which the output of the first worker has its epochs; empty if it has none.
 	Format string `json:"format,omitempty"`
 	// Pattern finds progress in the lines of this output, Tables and Boards are patterns of CSV files and of TensorBoard's
 	// event files that have it, and Names are the program's names of what is read there.
@@ -63,7 +63,7 @@ type report struct {
 type Proxy struct {
 	Spec
 	log    io.Writer
-	bigdl  *bigdl.Log
+	epochs epochs.Reader // nil without a format
 	reader *progressReader
 	files  checkpoints
 	leave  leaving
@@ -87,8 +87,14 @@ func New(p *Spec, log io.Writer) *Proxy {
 		return nil
 	}
 	made := &Proxy{
-		Spec: *p, log: log, bigdl: bigdl.New(bigdl.Progress{}), reader: newProgressReader(p), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
+		Spec: *p, log: log, reader: newProgressReader(p), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
 		client: http.Client{Timeout: reportTimeout, Transport: &http.Transport{}}, late: make(chan struct{}), end: make(chan struct{}, 1),
+	}
+	if p.Format != "" {
+		var err error
+		if made.epochs, err = epochs.New(p.Format, nil); err != nil { // a job of a newer version
+			_, _ = fmt.Fprintf(log, "[switchyard: %v; no epochs are read]\n", err)
+		}
 	}
 	made.files.begin()
 	made.more = sync.NewCond(&made.mu)
@@ -97,7 +103,7 @@ func New(p *Spec, log io.Writer) *Proxy {
 }
 
 // Reads reports whether the proxy wants the output.
-func (p *Proxy) Reads() bool { return p != nil && (p.Format != "" || p.Pattern != "") }
+func (p *Proxy) Reads() bool { return p != nil && (p.epochs != nil || p.Pattern != "") }
 
 // Ends returns the channel that says that the programs are to be ended.
 func (p *Proxy) Ends() <-chan struct{} {
@@ -109,14 +115,16 @@ func (p *Proxy) Ends() <-chan struct{} {
 
 // Write takes a line of output.
 func (p *Proxy) Write(line []byte) (int, error) {
-	if e, ok := p.bigdl.Line(string(line)); p.Format != "" && ok {
-		p.addEpoch(e)
+	if p.epochs != nil {
+		if e, ok := p.epochs.Line(string(line)); ok {
+			p.addEpoch(e)
+		}
 	}
 	p.reader.line(string(line), p.addProgress)
 	return len(line), nil
 }
 
-func (p *Proxy) addEpoch(e bigdl.Epoch) {
+func (p *Proxy) addEpoch(e epochs.Epoch) {
 	if body, err := e.Report(); err == nil { // a retry would not help
 		p.add(report{path: "epochs", what: fmt.Sprintf("epoch %d", e.Epoch), body: body})
 	}
@@ -206,8 +214,10 @@ func (p *Proxy) Close(well bool) {
 	}
 	p.stop()
 	p.watching.Wait()
-	if e, ok := p.bigdl.Close(); ok {
-		p.addEpoch(e)
+	if p.epochs != nil {
+		if e, ok := p.epochs.Close(); ok {
+			p.addEpoch(e)
+		}
 	}
 	p.reader.files(p.addProgress)
 	if r, ok := p.reader.now(); ok {

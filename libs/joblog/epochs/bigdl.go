@@ -1,8 +1,6 @@
-// Package bigdl reads the epochs of a BigDL program from its log. It reads lines, not files.
-package bigdl
+package epochs
 
 import (
-	"encoding/json"
 	"math"
 	"regexp"
 	"strconv"
@@ -10,37 +8,15 @@ import (
 	"time"
 )
 
-// Epoch is one epoch as reported in the log.
-type Epoch struct {
-	Epoch int `json:"epoch"`
-	// Seconds is the time since the end of the epoch before, including its validation.
-	Seconds float64 `json:"seconds"`
-	// Batch is the number of records per iteration, Records the number of records in the data set.
-	Batch      int `json:"batch"`
-	Records    int `json:"records"`
-	Iterations int `json:"iterations"`
-	// Loss is that of the last iteration that had one.
-	Loss *float64 `json:"loss,omitempty"`
-	// Metrics are the results of validation: accuracy (Top1Accuracy), top5_accuracy, validation_loss.
-	Metrics map[string]float64 `json:"metrics,omitempty"`
-}
-
-// Report returns the body that reports the epoch to the job API on the program's behalf.
-func (e Epoch) Report() ([]byte, error) {
-	return json.Marshal(map[string]any{
-		"epochs_done": e.Epoch, "epoch_seconds": max(e.Seconds, 0), "steps": e.Iterations, "samples": e.Records, "loss": e.Loss, "metrics": e.Metrics, "overheard": true,
-	})
-}
-
-// Log follows a log line by line. It ignores lines it does not know.
-type Log struct {
+// bigdl reads the log of a BigDL program.
+type bigdl struct {
 	line, trained, finished, validated *regexp.Regexp
 
-	Progress
+	progress
 }
 
-// Progress is how far a log was read. A Log that starts from it continues there.
-type Progress struct {
+// progress is how far a log was read.
+type progress struct {
 	// Started is the time of the first line of the first epoch, and Validated the end of the newest validation. The log
 	// does not give its time zone; the times are stored as UTC.
 	Started   time.Time `json:"started,omitzero"`
@@ -53,11 +29,9 @@ type Progress struct {
 	ClockSeconds float64 `json:"clock_seconds"`
 }
 
-// New returns a Log that starts, or continues, from a progress.
-func New(from Progress) *Log {
+func newBigDL() *bigdl {
 	const double = `[\d.]+(?:E-?\d+)?` // as the JVM writes it
-	return &Log{
-		Progress:  from,
+	return &bigdl{
 		line:      regexp.MustCompile(`^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +INFO +\S+ - \[Epoch (\d{1,9}) \d+/(\d{1,9})\]\[Iteration (\d{1,9})\]\[Wall Clock ` + double + `s\] (.*)$`),
 		trained:   regexp.MustCompile(`^Trained (\d{1,9}) records in .* Loss is ([^ ]+)\. `),
 		finished:  regexp.MustCompile(`^Epoch finished\. Wall clock time is (` + double + `) ms`),
@@ -65,8 +39,8 @@ func New(from Progress) *Log {
 	}
 }
 
-// Line reads the next line. It returns an epoch once it is complete: when the next epoch begins.
-func (l *Log) Line(text string) (done Epoch, ok bool) {
+// Line implements Reader.
+func (l *bigdl) Line(text string) (done Epoch, ok bool) {
 	found := l.line.FindStringSubmatch(strings.TrimRight(text, " \r\n"))
 	if found == nil {
 		return Epoch{}, false
@@ -87,7 +61,7 @@ func (l *Log) Line(text string) (done Epoch, ok bool) {
 	return done, ok
 }
 
-func (l *Log) read(words string, iteration int, at time.Time) {
+func (l *bigdl) read(words string, iteration int, at time.Time) {
 	if m := l.trained.FindStringSubmatch(words); m != nil {
 		l.Current.Batch = whole(m[1])
 		if iteration > l.Iteration { // a line may appear twice
@@ -109,26 +83,17 @@ func (l *Log) read(words string, iteration int, at time.Time) {
 		return
 	}
 	if value, ok := finite(m[2] + m[4]); ok {
-		if l.Current.Metrics == nil {
-			l.Current.Metrics = map[string]float64{}
-		}
 		names := map[string]string{"Top1Accuracy": "accuracy", "Top5Accuracy": "top5_accuracy", "Loss": "validation_loss"}
-		l.Current.Metrics[names[m[1]+m[3]]] = value
+		l.Current.set(names[m[1]+m[3]], value)
 		l.Validated = at
 	}
 }
 
-// Close returns the last epoch, if it ended.
-func (l *Log) Close() (last Epoch, ok bool) {
+// Close implements Reader.
+func (l *bigdl) Close() (last Epoch, ok bool) {
 	last, ok = l.Current, l.Ended
 	l.Ended = false
 	return last, ok
-}
-
-// whole converts a string of a few digits.
-func whole(digits string) int {
-	n, _ := strconv.Atoi(digits)
-	return n
 }
 
 func finite(text string) (float64, bool) {

@@ -1,4 +1,4 @@
-package bigdl
+package epochs
 
 import (
 	"encoding/json"
@@ -23,8 +23,8 @@ func data(t *testing.T, folder string) string {
 }
 
 // follow reads a whole log.
-func follow(text string) (*Log, []Epoch) {
-	l := New(Progress{})
+func follow(text string) (*bigdl, []Epoch) {
+	l := newBigDL()
 	var all []Epoch
 	for line := range strings.Lines(text) {
 		if e, ok := l.Line(line); ok {
