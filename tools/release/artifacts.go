@@ -39,7 +39,7 @@ func installed() []string {
 }
 
 // artifacts is the table of the files of a release, but for their checksums.
-func (r *release) artifacts() []artifact {
+func (r *release) artifacts() ([]artifact, error) {
 	all := []artifact{{"install.sh", func(_ context.Context, w io.Writer) error {
 		_, err := io.WriteString(w, installScript)
 		return err
@@ -53,7 +53,8 @@ func (r *release) artifacts() []artifact {
 			all = append(all, artifact{r.packageName(t, format), r.packaged(t, format)})
 		}
 	}
-	return all
+	aside, err := r.aside()
+	return append(all, aside...), err
 }
 
 // make writes an artifact to a file.

@@ -1,5 +1,6 @@
 // Command release makes the files of a release from a clean clone of a commit: archives of the programs, packages for
-// deb and rpm, the script that installs them, and their checksums. The same commit gives the same bytes.
+// deb and rpm, container images, the Helm chart, the Python distribution, the script that installs them, and their
+// checksums. The same commit gives the same bytes.
 package main
 
 import (
@@ -61,7 +62,11 @@ func run(ctx context.Context, o options) error {
 	}
 	var made []string
 	complete := true
-	for _, a := range r.artifacts() {
+	all, err := r.artifacts()
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
 		if !o.only.MatchString(a.name) {
 			continue
 		}

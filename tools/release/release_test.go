@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,27 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
+// program builds a small program that needs the C library, as the node agent does.
+func program(t *testing.T, arch string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module small\n\ngo 1.26\n", "main.go": "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"small\") }\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags, cgo := "-s -w -buildid= -linkmode external", "CGO_ENABLED=1"
+	if arch != runtime.GOARCH { // a static one needs no other compiler
+		flags, cgo = "-s -w", "CGO_ENABLED=0"
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", flags, "-o", "small", ".")
+	build.Dir, build.Env = dir, append(os.Environ(), cgo, "GOARCH="+arch, "GOFLAGS=-buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return filepath.Join(dir, "small")
+}
+
 // of returns a release of this tree whose programs are copies of a small one.
 func of(t *testing.T) *release {
 	t.Helper()
@@ -28,15 +50,12 @@ func of(t *testing.T) *release {
 		t.Fatal(err)
 	}
 	r := &release{source: root, stage: t.TempDir(), version: "1.2.3-rc.1", at: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), built: map[string]string{}}
-	small, err := exec.LookPath("true")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(small)
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := map[string]string{"amd64": program(t, "amd64"), "arm64": program(t, "arm64")}
 	for _, target := range clients() {
+		data, err := os.ReadFile(small[target.arch])
+		if err != nil {
+			t.Fatal(err)
+		}
 		for name := range programs() {
 			path := filepath.Join(r.stage, "bin", target.os+"_"+target.arch, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -56,7 +75,11 @@ func written(t *testing.T, r *release) (dir string, sums map[string][32]byte) {
 	t.Helper()
 	dir, sums = t.TempDir(), map[string][32]byte{}
 	var names []string
-	for _, a := range r.artifacts() {
+	all, err := r.artifacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
 		path := filepath.Join(dir, a.name)
 		if err := r.make(t.Context(), a, path); err != nil {
 			t.Fatalf("%s: %v", a.name, err)

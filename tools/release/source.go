@@ -19,7 +19,7 @@ type release struct {
 	// source is the clone, stage a folder for what is made on the way.
 	source, stage string
 	// version is that of the tag, or of the commit, without the leading v. The go command finds it.
-	version string
+	version, revision string
 	// at is the time of the commit, which all files have.
 	at    time.Time
 	built map[string]string
@@ -58,6 +58,9 @@ func (r *release) clone(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
+	if r.revision, err = output(ctx, r.source, "git", "rev-parse", "HEAD"); err != nil {
+		return err
+	}
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return fmt.Errorf("read the time of the commit: %w", err)
@@ -80,21 +83,23 @@ func (r *release) close() { _ = os.RemoveAll(r.stage) }
 // target is a system and a processor.
 type target struct{ os, arch string }
 
-// programs are the packages of the programs, and whether they need cgo, for NVML.
-func programs() map[string]struct {
+// recipe is the package of a program, and whether it needs cgo, for NVML.
+type recipe struct {
 	pkg string
 	cgo bool
-} {
-	return map[string]struct {
-		pkg string
-		cgo bool
-	}{
+}
+
+func programs() map[string]recipe {
+	all := map[string]recipe{
 		"switchyard":            {"./cmd/switchyard", false},
 		"switchyard-server":     {"./cmd/switchyard-server", true},
 		"switchyard-supervisor": {"./cmd/switchyard-supervisor", false},
-		"switchyard-nodeagent":  {"./services/nodeagent/cmd/nodeagent", true},
 		"switchyard-trainer":    {"./examples/gotrainer", false},
 	}
+	for _, name := range services() {
+		all["switchyard-"+name] = recipe{"./services/" + name + "/cmd/" + name, name == "nodeagent"}
+	}
+	return all
 }
 
 // noCompilerError says that a program cannot be built here.
