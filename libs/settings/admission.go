@@ -25,6 +25,7 @@ type Admission struct {
 	MaxArray       int
 	Notify         Notify
 	MLflow         MLflow
+	Tracing        Tracing
 	// RunAs is the setting of the executor.
 	RunAs *string
 }
@@ -34,6 +35,9 @@ func (c *Admission) AsSubmitters() bool { return c.RunAs != nil && *c.RunAs == R
 
 // MLflow is the tracking server that gets a copy of each job's metrics as a run.
 type MLflow struct{ URI, Experiment, Token string }
+
+// Tracing is the collector of OpenTelemetry that gets a trace of each job.
+type Tracing struct{ Endpoint, Authorization string }
 
 // MaxNameLength bounds the names of users and tenants, in characters.
 const MaxNameLength = 63
@@ -76,6 +80,13 @@ func (c *Admission) Declare(set *config.Set) {
 	})
 	s.String(&c.MLflow.Experiment, "mlflow-experiment", "switchyard", "MLflow's experiment of jobs without a project; others go to the experiment with the name of their project")
 	s.String(&c.MLflow.Token, "mlflow-token", "", "token for the MLflow tracking server, sent as bearer").Secret()
+	s.String(&c.Tracing.Endpoint, "otlp-endpoint", "", "collector of OpenTelemetry that gets a trace of each job by OTLP/HTTP, such as http://collector:4318 (empty: none)").Check(func() error {
+		if c.Tracing.Endpoint == "" {
+			return nil
+		}
+		return webURL(c.Tracing.Endpoint)
+	})
+	s.String(&c.Tracing.Authorization, "otlp-authorization", "", "header Authorization for the collector, such as Bearer TOKEN").Secret()
 }
 
 // factsAge is how long the facts of jobs are kept.

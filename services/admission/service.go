@@ -25,6 +25,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 	"github.com/switchyard-dl/switchyard/services/admission/mlflow"
+	"github.com/switchyard-dl/switchyard/services/admission/tracing"
 )
 
 // consumerName is the durable consumer that folds the facts of jobs.
@@ -93,15 +94,25 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		})
 	}))
 	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
-	if s.config.MLflow.URI != "" {
-		running.Go(func(ctx context.Context) error {
-			return b.Consume(ctx, mlflow.New(s.config.MLflow, jobs, p.Log).Consumer())
-		})
-	}
+	s.mirror(b, jobs, p, running)
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(peopleKnown(func(ctx context.Context) error {
 		p.Started()
 		return b.Consume(ctx, bus.Consumer{Name: consumerName, Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Lane: lane, Handle: d.handle})
 	}))))
 	return running.Wait()
+}
+
+// mirror sends what happens to jobs to the servers that are configured.
+func (s *Service) mirror(b *bus.Bus, jobs *bus.KV[train.Job], p run.Process, running *pool.ContextPool) {
+	if s.config.MLflow.URI != "" {
+		running.Go(func(ctx context.Context) error {
+			return b.Consume(ctx, mlflow.New(s.config.MLflow, jobs, p.Log).Consumer())
+		})
+	}
+	if s.config.Tracing.Endpoint != "" {
+		running.Go(func(ctx context.Context) error {
+			return b.Consume(ctx, tracing.New(b, s.config.Tracing, p.Log).Consumer())
+		})
+	}
 }

@@ -41,6 +41,8 @@ type bench struct {
 	// notify says how the service tells people.
 	notify settings.Notify
 	mlflow settings.MLflow
+	// tracing is where traces go.
+	tracing settings.Tracing
 }
 
 // until is a context that ends with the test, or earlier.
@@ -74,7 +76,7 @@ func (b *bench) serve() (stop func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
-	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify, MLflow: b.mlflow, MaxArray: 1000})
+	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify, MLflow: b.mlflow, Tracing: b.tracing, MaxArray: 1000})
 	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.data, Node: "n"}
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
 	stopped := false

@@ -41,7 +41,10 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		return answer{}, problemError{p}
 	}
 	attribute(body, person)
-	fact := event.Fact{Subject: subject, Key: factKey(kind, subject.ID, r.Header.Get(api.KeyHeader)), By: person.Name, Door: cameBy(r), Once: kind.Once, Body: body}
+	fact := event.Fact{
+		Subject: subject, Key: factKey(kind, subject.ID, r.Header.Get(api.KeyHeader)), By: person.Name, Door: cameBy(r), Once: kind.Once, Body: body,
+		TraceParent: traceOf(r),
+	}
 	accepted := api.Accepted{Subject: subject.String()}
 	if kind.Once {
 		accepted.Repeat, err = s.bus.PublishOnce(r.Context(), kind.Stream, fact)
@@ -55,6 +58,15 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "send it again: the same fact is stored once")}
 	}
 	return answer{status: http.StatusAccepted, body: accepted}, err
+}
+
+// traceOf returns the W3C trace context of a caller who has one.
+func traceOf(r *http.Request) string {
+	const length = 55
+	if context := r.Header.Get(event.HeaderTraceParent); len(context) == length {
+		return context
+	}
+	return ""
 }
 
 // factKey fills the pattern of a kind's key: the id, and the caller's word for whatever tells requests apart.

@@ -358,13 +358,13 @@ func TestALongAbsenceMeansReload(t *testing.T) {
 func TestFactsOfPeopleReachTheBus(t *testing.T) {
 	b := newBench(t)
 	b.serve()
-	const spec = `{"name":"first","command":["true"]}`
+	const spec, trace = `{"name":"first","command":["true"]}`, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for i, tt := range []struct {
 		body   string
 		status int
 		repeat bool
 	}{{spec, 202, false}, {spec, 202, true}, {`{"name":"other","command":["true"]}`, 409, false}, {`{"nmae":"first"}`, 422, false}} {
-		status, accepted := answerOf[api.Accepted](b, b.send("POST", "/api/v1/jobs/first-1/submitted", tt.body))
+		status, accepted := answerOf[api.Accepted](b, b.send("POST", "/api/v1/jobs/first-1/submitted", tt.body, event.HeaderTraceParent, trace))
 		if status != tt.status || accepted.Repeat != tt.repeat {
 			t.Errorf("submission %d: %d %+v", i, status, accepted)
 		}
@@ -379,12 +379,15 @@ func TestFactsOfPeopleReachTheBus(t *testing.T) {
 	}
 	var stored []string
 	for _, stream := range []string{event.StreamJobs, event.StreamNodes} {
-		if err := b.bus.Stored(b.ctx, stream, nil, time.Time{}, func(m bus.Message) { stored = append(stored, m.Subject+" "+m.Key) }); err != nil {
+		err := b.bus.Stored(b.ctx, stream, nil, time.Time{}, func(m bus.Message) {
+			stored = append(stored, strings.TrimSpace(m.Subject+" "+m.Key+" "+m.TraceParent))
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := []string{
-		"yard.job.first-1.submitted.v1 job/first-1/submitted", "yard.job.first-1.cancel_requested.v1 job/first-1/cancel/0",
+		"yard.job.first-1.submitted.v1 job/first-1/submitted " + trace, "yard.job.first-1.cancel_requested.v1 job/first-1/cancel/0",
 		"yard.node.n1.cordon_requested.v1 node/n1/cordon_requested/once", "yard.node.n1.cordon_requested.v1 node/n1/cordon_requested/again",
 	}
 	if diff := cmp.Diff(want, stored); diff != "" {
