@@ -80,6 +80,7 @@ func (d dashboard) grafana() object {
 		"templating": object{"list": variables}, "annotations": object{"list": annotations},
 		"links": []object{{
 			"type": "dashboards", "tags": []string{"switchyard"}, "title": "Switchyard", "asDropdown": true, "keepTime": true,
+			"includeVars": false, "targetBlank": false, "icon": "external link", "tooltip": "",
 		}},
 		"panels": d.layout(),
 	}
