@@ -5,8 +5,6 @@ package epochs
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -51,21 +49,20 @@ type Reader interface {
 	Close() (last Epoch, ok bool)
 }
 
-var readers = map[string]func() Reader{
-	train.LogBigDL: func() Reader { return newBigDL() },
-	train.LogMXNet: func() Reader { return newMXNet() },
-}
-
-// Formats are the values of log_format, in order.
-func Formats() []string { return slices.Sorted(maps.Keys(readers)) }
+// Formats are the values of log_format.
+func Formats() []string { return []string{train.LogBigDL, train.LogMXNet} }
 
 // New returns a reader of a format that goes on from what an earlier one had read: its JSON, or nil.
 func New(format string, kept json.RawMessage) (Reader, error) {
-	make, known := readers[format]
-	if !known {
+	var r Reader
+	switch format {
+	case train.LogBigDL:
+		r = newBigDL()
+	case train.LogMXNet:
+		r = newMXNet()
+	default:
 		return nil, fmt.Errorf("output of an unknown format %q", format)
 	}
-	r := make()
 	if len(kept) > 0 {
 		if err := json.Unmarshal(kept, r); err != nil {
 			return nil, fmt.Errorf("go on reading %s output: %w", format, err)

@@ -118,25 +118,30 @@ func (c *Comparison) readGPUs(d time.Duration) error {
 			c.add(key, 0, 0, err)
 			continue
 		}
-		last, seen := c.board[device.Index]
+		if last, seen := c.board[device.Index]; seen && d > 0 {
+			c.addGPU(key, device.Simulated, last, now, d)
+		}
 		c.board[device.Index] = now
-		if !seen || d <= 0 {
-			continue
-		}
-		counter, power := methodCounter, methodPower
-		if device.Simulated {
-			counter, power = methodModelled, methodModelled
-		}
-		if now.HasEnergy && last.HasEnergy && now.Energy >= last.Energy {
-			key.Method = counter
-			c.add(key, now.Energy-last.Energy, d, nil)
-		}
-		if now.HasPower && last.HasPower && (!device.Simulated || !now.HasEnergy) {
-			key.Method = power
-			c.add(key, ((now.Power + last.Power) / 2).Over(d), d, nil)
-		}
 	}
 	return nil
+}
+
+// addGPU adds what a GPU used between two samples by its counter and, beside it, by its power. A simulated one has
+// neither: its energy is modelled.
+func (c *Comparison) addGPU(key Compared, simulated bool, last, now gpu.Sample, d time.Duration) {
+	counter, power := methodCounter, methodPower
+	if simulated {
+		counter, power = methodModelled, methodModelled
+	}
+	counts := now.HasEnergy && last.HasEnergy && now.Energy >= last.Energy
+	if counts {
+		key.Method = counter
+		c.add(key, now.Energy-last.Energy, d, nil)
+	}
+	if now.HasPower && last.HasPower && !(simulated && counts) {
+		key.Method = power
+		c.add(key, ((now.Power + last.Power) / 2).Over(d), d, nil)
+	}
 }
 
 // Result returns what was measured, by component, and beside it how the other meters of a component differ from the

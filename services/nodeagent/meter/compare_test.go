@@ -58,7 +58,8 @@ func TestMetersAreComparedWithTheBestOne(t *testing.T) {
 	c := NewComparison(Config{
 		Proc: proc.Root(root), GPUs: &board{}, Model: Model{Idle: unit.Watts(30), Core: unit.Watts(10)},
 		Sources: []Source{
-			steady{method: "rapl", component: event.ComponentCPU, watts: 20}, steady{method: "pcm", err: errors.New("the log is silent")},
+			steady{method: "rapl", component: event.ComponentCPU, watts: 20},
+			steady{method: "pcm", err: errors.New("the log is silent")},
 			steady{method: "pdu", component: event.ComponentNode, watts: 160, covered: &half},
 		},
 	})
