@@ -47,7 +47,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: release chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -399,6 +399,17 @@ RELEASE_FLAGS ?=
 
 release: tools-cc ## make all files of a release from the commit that is checked out, into dist (minutes; RELEASE_FLAGS='-only client' makes some)
 	cd $(RELEASE) && nice $(GO) run . -out $(abspath dist) $(RELEASE_FLAGS)
+
+# The commit whose package is there before the upgrade.
+OLD ?= HEAD~1
+DEB  = _$(shell $(GO) env GOARCH).deb
+
+e2e-deb: tools-cc ## install the package of commit OLD in a fresh Debian, upgrade it while a job runs, and purge it (root, debootstrap; minutes)
+	rm -rf $(BIN)/old && git clone --quiet --shared . $(BIN)/old && git -C $(BIN)/old checkout --quiet $$(git rev-parse $(OLD))
+	$(MAKE) -C $(BIN)/old release RELEASE_FLAGS='-only $(DEB)'
+	$(MAKE) release RELEASE_FLAGS='-only $(DEB)'
+	DEB_OLD=$$(echo $(abspath $(BIN))/old/dist/*.deb) DEB_NEW=$$(echo $(abspath dist)/*.deb) $(GO) test -count=1 -v -timeout 30m ./test/deb
+	rm -rf $(BIN)/old
 
 e2e-compose: tools-go ## bring the compose stack up from images built here and run a job on it (needs a Docker engine)
 	deploy/compose/e2e.sh

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/build"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -90,6 +91,12 @@ func (a *Console) onBus(ctx context.Context) (y Yard, done func(), err error) {
 		return nil, nil, err
 	}
 	return OnBus(b, time.Now), b.Close, nil
+}
+
+// Web returns the program of the service web, if that answers.
+func (a *Console) Web(ctx context.Context) (program contract.Build, answers bool) {
+	y, answers := a.findWeb(ctx)
+	return y.build, answers
 }
 
 // findWeb finds the service web of this user's installation or, if he has none, that of the machine.
