@@ -365,7 +365,7 @@ image-root:
 	@rm -rf $(IMAGE_ROOT)
 	@mkdir -p $(IMAGE_ROOT)/usr/local/bin $(IMAGE_ROOT)/var/lib/switchyard $(IMAGE_ROOT)/tmp
 	@chmod 1777 $(IMAGE_ROOT)/tmp
-	CGO_ENABLED=$(CGO) $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/$(image-binary) ./$(image-package)
+	CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/$(image-binary) ./$(image-package)
 	@ln -s usr/local/bin/$(image-binary) $(IMAGE_ROOT)/entrypoint
 	@if [ $(image-binary) = switchyard ]; then \
 	    CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/switchyard-server ./cmd/switchyard-server; \
@@ -374,7 +374,7 @@ image-root:
 	    CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/switchyard-supervisor ./cmd/switchyard-supervisor; \
 	fi
 	@if [ $(SERVICE) = executor ]; then \
-	    CGO_ENABLED=0 $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/switchyard-trainer ./examples/gotrainer; \
+	    CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/switchyard-trainer ./examples/gotrainer; \
 	    mkdir -p $(IMAGE_ROOT)/opt/switchyard; cp -r libs/python $(IMAGE_ROOT)/opt/switchyard/; \
 	fi
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings the compose stack up from images that are built here, sees its seed job and one more job finish, kills four services on the way, and takes everything
-# down. Nothing is pulled: NATS and InfluxDB are built from Go modules, Grafana is left out.
+# down. It is docker-compose.yml itself; lab.yml replaces the images that would be pulled: NATS and InfluxDB (1.8 for 2.7) are built from Go modules, Prometheus
+# is Debian's, services have no base. Grafana alone is left out.
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -19,14 +20,18 @@ folder() {
     ln -sf "usr/local/bin/$1" "$dir/entrypoint"
     echo "$dir/usr/local/bin"
 }
-# third NAME PACKAGE: the image of a program from a Go module.
-third() {
-    local dir
-    dir=$(folder "$1")
-    [ -x "$dir/$1" ] || (cd "$root" && CGO_ENABLED=0 GOBIN="$dir" go install "$2")
-}
-third nats-server github.com/nats-io/nats-server/v2@v2.15.2
-third influxd github.com/influxdata/influxdb/cmd/influxd@v1.8.10
+# probe NAME: the program that asks for the health of NATS and the others, which their own images have.
+probe() { mkdir -p "$root/bin/image/$1/usr/bin" && cp "$busybox" "$root/bin/image/$1/usr/bin/wget"; }
+busybox=$(command -v busybox) || { echo 'busybox is missing (Debian: apt-get install busybox-static)' >&2; exit 1; }
+prometheus=$(command -v prometheus) || { echo 'prometheus is missing (Debian: apt-get install prometheus)' >&2; exit 1; }
+cp "$prometheus" "$(folder prometheus)/"
+ldd "$prometheus" | grep -o '/[^ ]*' | while read -r library; do
+    mkdir -p "$root/bin/image/prometheus$(dirname "$library")" && cp -L "$library" "$root/bin/image/prometheus$library"
+done
+# Both of the versions that go.mod and go.influxd.mod pin.
+(cd "$root" && CGO_ENABLED=0 go build -o "$(folder nats-server)/nats-server" github.com/nats-io/nats-server/v2)
+make -C "$root" bin/influxd && cp "$root/bin/influxd" "$(folder influxd)/"
+for name in nats-server influxd prometheus; do probe $name; done
 (cd "$root/deploy/devcluster" && CGO_ENABLED=0 go build -o "$(folder pause)/" ./pause)
 for service in admission profiler planner executor nodeagent energy experiments web switchyard; do
     make -C "$root" image-root SERVICE=$service CGO=0
@@ -44,12 +49,19 @@ trap finish EXIT
 # What a run that was cut off left behind must not pass for this one's.
 stack down -v --remove-orphans >/dev/null 2>&1
 stack build -q
-stack up -d keys nats influxdb admission profiler planner node1 executor nodeagent energy experiments web influx-setup seed
+stack up -d seed energy experiments profiler web influx-setup prometheus
 
 yard() { stack run --rm --no-deps -T seed "$@"; }
 for try in $(seq 60); do
     yard ps 2>/dev/null | grep -q first-job && break
     [ "$try" != 60 ] || { echo 'the seed job was never seen'; exit 1; }
+    sleep 1
+done
+for try in $(seq 60); do
+    # Prometheus answers one line, with a label health for each target.
+    health=$(curl -sf 'http://127.0.0.1:9090/api/v1/targets?state=active' | grep -o '"health":"[a-z]*"' | sort | uniq -c | xargs) || true
+    [ "$health" != '8 health:up' ] || break
+    [ "$try" != 60 ] || { echo "Prometheus does not reach all eight processes: $health"; exit 1; }
     sleep 1
 done
 stack kill planner && stack start planner

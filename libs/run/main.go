@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime"
@@ -67,7 +68,8 @@ const (
 )
 
 // Main runs the service of a section of the configuration as a process of its own and returns its exit code. make gets
-// the configuration once it is read.
+// the configuration once it is read. With the argument ready, it asks the process that has the same configuration
+// whether it is ready: images have no other program that could.
 func Main(args, environ []string, stderr io.Writer, section string, make func(*settings.All) Service) int {
 	all, set := settings.New()
 	fs := pflag.NewFlagSet(section, pflag.ContinueOnError)
@@ -85,9 +87,15 @@ func Main(args, environ []string, stderr io.Writer, section string, make func(*s
 		return ExitOK
 	}
 	var s Service
+	asked := slices.Equal(fs.Args(), []string{"ready"})
 	if err == nil {
 		_, err = line.Load(environ)
-		err = errors.Join(err, noArguments(fs))
+		if !asked {
+			err = errors.Join(err, noArguments(fs))
+		}
+	}
+	if err == nil && asked {
+		return ready(all.Common.HTTP, stderr)
 	}
 	if err == nil {
 		s = make(all)
@@ -103,6 +111,22 @@ func Main(args, environ []string, stderr io.Writer, section string, make func(*s
 	log := common.NewLogger(stderr)
 	if err := Together(ctx, common, stderr, func(a net.Addr) { log.Info("serving health and metrics", "service", s.Name(), "http", a.String()) }, s); err != nil {
 		log.Error("stopped", "service", s.Name(), "error", err)
+		return ExitError
+	}
+	return ExitOK
+}
+
+func ready(address string, stderr io.Writer) int {
+	client := http.Client{Timeout: 5 * time.Second}
+	answer, err := client.Get("http://" + address + "/readyz")
+	if err != nil {
+		fmt.Fprintf(stderr, "not ready: %v\n", err)
+		return ExitError
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		faults, _ := io.ReadAll(answer.Body)
+		fmt.Fprintf(stderr, "not ready: %s\n", faults)
 		return ExitError
 	}
 	return ExitOK

@@ -90,6 +90,28 @@ func TestBadConfigurationIsRefusedByName(t *testing.T) {
 	}
 }
 
+func TestAProcessIsAskedWhetherItIsReady(t *testing.T) {
+	status := http.StatusServiceUnavailable
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "planner/bus: away", status) }))
+	defer server.Close()
+	ask := func() (int, string) {
+		var stderr strings.Builder
+		code := run.Main([]string{"--http", server.Listener.Addr().String(), "ready"}, nil, &stderr, settings.PlannerSection, nil)
+		return code, stderr.String()
+	}
+	if code, said := ask(); code != run.ExitError || !strings.Contains(said, "not ready: planner/bus: away") {
+		t.Errorf("%d %q", code, said)
+	}
+	status = http.StatusOK
+	if code, said := ask(); code != run.ExitOK || said != "" {
+		t.Errorf("%d %q", code, said)
+	}
+	server.Close()
+	if code, said := ask(); code != run.ExitError || !strings.Contains(said, "not ready: ") {
+		t.Errorf("%d %q", code, said)
+	}
+}
+
 func TestServicesStopInOrderAndTellTheirHealth(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
