@@ -14,6 +14,9 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
 
@@ -135,6 +138,19 @@ func TestHelmLints(t *testing.T) {
 	}
 }
 
+// known finds fields that Kubernetes does not have where a value put them.
+func known(t *testing.T, key string, o any) {
+	t.Helper()
+	text, err := yaml.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
+	if _, _, err := strict.Decode(text, nil, nil); err != nil && !runtime.IsNotRegisteredError(err) {
+		t.Errorf("%s: %v", key, err)
+	}
+}
+
 // Every value reaches an object, and no object keeps the name of another installation.
 func TestEveryValueIsUsed(t *testing.T) {
 	_, c := generated(t)
@@ -149,7 +165,11 @@ func TestEveryValueIsUsed(t *testing.T) {
 		"nodeagent": map[string]any{"nodeSelector": map[string]any{"gpu": "yes"}, "tolerations": []any{}, "runtimeClass": "nvidia", "kubeletDir": "/k"},
 		"env":       map[string]any{"energy": []any{map[string]any{"name": "MORE", "value": "12"}}},
 	}
-	text, err := yaml.Marshal(rendered(t, c, "yard", values))
+	objects := rendered(t, c, "yard", values)
+	for key, o := range objects {
+		known(t, key, o)
+	}
+	text, err := yaml.Marshal(objects)
 	if err != nil {
 		t.Fatal(err)
 	}
