@@ -1,9 +1,12 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,19 +38,21 @@ type Executor struct {
 
 // Kubernetes configures jobs that are pods.
 type Kubernetes struct {
-	Kubeconfig    string
-	Namespace     string
-	Image         string
-	PullPolicy    string
-	VolumeRoots   []string
-	DatasetsDir   string
-	SnapshotsRoot string
-	Tolerate      []string
-	MemoryLimit   string
-	RunAsUser     int
-	StartLimit    time.Duration
-	ScheduleLimit time.Duration
-	NodeLostAfter time.Duration
+	Kubeconfig string
+	Namespace  string
+	// TenantNamespaces are the namespaces of tenants that have one of their own.
+	TenantNamespaces map[string]string
+	Image            string
+	PullPolicy       string
+	VolumeRoots      []string
+	DatasetsDir      string
+	SnapshotsRoot    string
+	Tolerate         []string
+	MemoryLimit      string
+	RunAsUser        int
+	StartLimit       time.Duration
+	ScheduleLimit    time.Duration
+	NodeLostAfter    time.Duration
 }
 
 // The values of Executor.RunAs.
@@ -98,6 +103,14 @@ const mostMiB = 1 << 20
 func (c *Kubernetes) declare(s *config.Section) {
 	s.String(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster").Shown("the service account of the executor's own pod")
 	s.String(&c.Namespace, "jobs-namespace", "switchyard-jobs", "namespace of jobs' pods").Check(func() error { return namespace(c.Namespace) })
+	s.TextMap(&c.TenantNamespaces, "tenant-namespaces", "namespace of the pods of a tenant's jobs, by tenant; those of all others are in jobs_namespace").Check(func() error {
+		for tenant, name := range c.TenantNamespaces {
+			if err := namespace(name); err != nil {
+				return fmt.Errorf("%s: %q: %w", tenant, name, err)
+			}
+		}
+		return nil
+	})
 	s.String(&c.Image, "pod-image", "", "image of jobs that name none; without it they are refused on Kubernetes")
 	s.String(&c.PullPolicy, "pod-image-pull-policy", "IfNotPresent", "when nodes pull images").OneOf("Always", "IfNotPresent", "Never")
 	s.Strings(&c.VolumeRoots, "pod-volume-root", []string{"/data", "/home", "/mnt", "/srv"},
@@ -135,6 +148,18 @@ func (c *Kubernetes) declare(s *config.Section) {
 	s.Duration(&c.StartLimit, "pod-start-limit", 5*time.Minute, "how long the start of all pods of a job may take; then all are removed and tried again").Above(0)
 	s.Duration(&c.ScheduleLimit, "pod-schedule-limit", 30*time.Second, "how long a pod may wait for its node to have room").Above(0)
 	s.Duration(&c.NodeLostAfter, "node-lost-after", 2*time.Minute, "how long a node may be silent before its pods are given up").Above(0)
+}
+
+// NamespaceOf returns the namespace of the pods of a tenant's jobs.
+func (c *Kubernetes) NamespaceOf(tenant string) string {
+	return cmp.Or(c.TenantNamespaces[tenant], c.Namespace)
+}
+
+// Namespaces returns all namespaces of jobs' pods.
+func (c *Kubernetes) Namespaces() []string {
+	all := append(slices.Collect(maps.Values(c.TenantNamespaces)), c.Namespace)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func namespace(text string) error {

@@ -35,7 +35,7 @@ type NodeAgent struct {
 type Kubelet struct {
 	Node            string
 	NodeLabels      string
-	Namespace       string
+	Namespaces      []string
 	PodLogs         string
 	PodLogLimit     int
 	Root            string
@@ -186,12 +186,18 @@ func (c *Kubelet) declare(s *config.Section) {
 	s.String(&c.Node, "kubernetes-node", "", "name of this node in Kubernetes (field spec.nodeName): its jobs are pods")
 	s.String(&c.NodeLabels, "node-labels", "", `file with the labels of this Kubernetes node, as lines key="value" (empty: from the API server, with the pod's service account)`).
 		Check(func() error { return absoluteOrNone(c.NodeLabels) })
-	s.String(&c.Namespace, "pod-namespace", "switchyard-jobs", "namespace of jobs' pods, whose logs are kept").Check(func() error {
-		if c.Namespace == "" {
-			return errors.New("want the namespace of jobs' pods")
-		}
-		return nil
-	})
+	s.Words(&c.Namespaces, "pod-namespace", []string{"switchyard-jobs"}, "namespaces of jobs' pods; a GPU that a pod of another one holds is not planned on").As("pod_namespaces").
+		Check(func() error {
+			if len(c.Namespaces) == 0 {
+				return errors.New("want the namespaces of jobs' pods")
+			}
+			for _, name := range c.Namespaces {
+				if err := namespace(name); err != nil {
+					return fmt.Errorf("%q: %w", name, err)
+				}
+			}
+			return nil
+		})
 	s.String(&c.PodLogs, "pod-logs", "/var/log/pods", "folder into which the kubelet writes the logs of pods").Check(func() error { return absolute(c.PodLogs) })
 	s.Int(&c.PodLogLimit, "pod-log-limit", 16, "largest size of the log of a job of pods in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.Root, "kubelet-root", "/var/lib/kubelet", "root folder of the kubelet; the sockets of GPUs go into its plugins_registry").Check(func() error { return absolute(c.Root) })

@@ -20,18 +20,20 @@ type backend interface {
 
 	// Purged reports, before the next attempt of a job is claimed, that nothing is left of what the job had saved.
 	Purged(job train.Job) bool
+	// Namespace returns where the pods of a job are to be; empty if it runs as processes.
+	Namespace(spec train.Spec) string
 	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.
 	// ReadSecrets returns those of a claimed attempt: it never makes new ones, and returns empty strings if they are
 	// gone.
-	MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
-	ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
+	MakeSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error)
+	ReadSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error)
 	// Secrets returns the values of the secret variables of a job, unless its processes get them otherwise. The error is
 	// launch.ErrSecret if the job cannot have one.
 	Secrets(ctx context.Context, spec train.Spec) (map[string]string, error)
 	// Start starts the missing processes of a claimed attempt.
 	Start(ctx context.Context, s launch.Setting) error
 	// Starting reports whether what Start began is still under way; if not, the error says why nothing has come of it.
-	Starting(job train.JobID, number int) (bool, error)
+	Starting(a train.Attempt) (bool, error)
 	// Refuse records the end of an attempt that cannot be started.
 	Refuse(ctx context.Context, a train.Attempt, e train.Exit) error
 

@@ -122,7 +122,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	claimed := func(id train.JobID) train.Attempt {
 		y.job(id, command("echo start >> "+y.path("starts-"+string(id))))
-		capability, token, err := b.MakeSecrets(t.Context(), id, 1)
+		capability, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: id, Number: 1})
 		y.must(err)
 		a := train.Attempt{
 			Job: id, Number: 1, Node: "n1", Generation: 1, Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed,

@@ -179,7 +179,7 @@ func (s *Service) openPlatform(ctx context.Context, p run.Process, b *bus.Bus) (
 		if err != nil {
 			return platform{}, err
 		}
-		return platform{backend: pods, pods: pods, realm: diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}, Namespace: s.config.Kubernetes.Namespace}}, nil
+		return platform{backend: pods, pods: pods, realm: diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}}}, nil
 	}
 	here, err := s.openLocal(ctx, p, b)
 	return platform{backend: here, realm: diff.Realm{Realm: train.Realm{Machine: p.Common.NodeID()}}, local: here}, err

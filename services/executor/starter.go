@@ -93,7 +93,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	}
 	job, _ := s.cache.job(action.Job)
 	a := train.Attempt{
-		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, Namespace: s.realm.Namespace, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
+		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, Namespace: s.backend.Namespace(job.Spec), LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, Retries: action.Retries, UnstartedInARow: action.UnstartedInARow,
 		Batch: action.Batch, BatchGeneration: action.Generation, Resumed: job.Resumed, Setting: s.cache.setting(action.Job),
 		ClaimedAt: time.Now().UTC(),
@@ -113,7 +113,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	if a.Number > 1 && job.Saved() && s.backend.Purged(job) {
 		a.FromScratch, a.StartedEpochs, a.StartedStep = true, 0, 0
 	}
-	capability, token, err := s.backend.MakeSecrets(ctx, action.Job, action.Number)
+	capability, token, err := s.backend.MakeSecrets(ctx, a)
 	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
@@ -141,7 +141,7 @@ type launchTries struct {
 // launchWithBackoff starts the processes of a claimed attempt unless they are being started. Failed tries are
 // repeated with growing delays. again is the delay before the next look.
 func (s *starter) launchWithBackoff(ctx context.Context, a train.Attempt, seen launch.Status) (again time.Duration, err error) {
-	starting, why := s.backend.Starting(a.Job, a.Number)
+	starting, why := s.backend.Starting(a)
 	if starting {
 		return seen.Again, nil
 	}
@@ -184,7 +184,7 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	capability, token, err := s.backend.ReadSecrets(ctx, a.Job, a.Number)
+	capability, token, err := s.backend.ReadSecrets(ctx, a)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}

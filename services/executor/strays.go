@@ -34,7 +34,7 @@ func (s *straySweeper) sweep(ctx context.Context) {
 		s.faults.warn(ctx, "machine and records not compared", "", err)
 	}
 	s.found = slices.DeleteFunc(s.found, func(f launch.Found) bool {
-		over, err := s.end(ctx, train.Attempt{Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Node: s.realm.Machine})
+		over, err := s.end(ctx, train.Attempt{Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Namespace: f.Namespace, Node: s.realm.Machine})
 		s.faults.warn(ctx, "stray job not ended", f.Job, err)
 		return over
 	})
@@ -123,7 +123,7 @@ func (s *straySweeper) adopt(ctx context.Context, f launch.Found, facts life) er
 	job, _ := s.cache.job(f.Job)
 	b := facts.started
 	a := train.Attempt{
-		Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Machine: b.Machine, LogFormat: job.Spec.LogFormat, Generation: b.Generation, Parts: b.Parts,
+		Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Namespace: f.Namespace, Machine: b.Machine, LogFormat: job.Spec.LogFormat, Generation: b.Generation, Parts: b.Parts,
 		Enforcement: b.Enforcement, ServerCount: b.Servers, FromScratch: b.FromScratch, StartedEpochs: b.EpochsDone, Resumed: job.Resumed,
 		Phase: train.PhaseRunning, ClaimedAt: facts.startedAt, StartedAt: facts.startedAt,
 	}
@@ -135,7 +135,7 @@ func (s *straySweeper) adopt(ctx context.Context, f launch.Found, facts life) er
 		return err
 	}
 	a.PID, a.PIDStart, a.BootID = status.PID, status.PIDStart, status.BootID
-	capability, token, err := s.backend.ReadSecrets(ctx, a.Job, a.Number)
+	capability, token, err := s.backend.ReadSecrets(ctx, a)
 	if err != nil {
 		return fmt.Errorf("read the secrets of %s: %w", a.Job, err)
 	}

@@ -191,7 +191,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 	y := newYard(t)
 	y.stop()
 	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
-	capability, token, err := b.MakeSecrets(t.Context(), "j1", 1)
+	capability, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "j1", Number: 1})
 	y.must(err)
 	// A folder in the place of the supervisor's file: no supervisor can take the attempt over.
 	blocked := filepath.Join(b.Attempt("j1", 1), "shim.json")
@@ -207,7 +207,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 	for range 20 {
 		_, err := e.launchWithBackoff(t.Context(), a, launch.Status{})
 		y.must(err)
-		y.until("the end of the supervisor", func() bool { starting, _ := b.Starting("j1", 1); return !starting })
+		y.until("the end of the supervisor", func() bool { starting, _ := b.Starting(train.Attempt{Job: "j1", Number: 1}); return !starting })
 	}
 	stderr, err := os.ReadFile(filepath.Join(b.Attempt("j1", 1), "shim.log"))
 	y.must(err)

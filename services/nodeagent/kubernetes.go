@@ -87,7 +87,7 @@ func (k *kubernetes) labels(log *slog.Logger) *nodelabels.Cache {
 // holders finds out which devices the pods of others hold.
 func (k *kubernetes) holders(log *slog.Logger) *deviceplugin.Holders {
 	socket := filepath.Join(k.Root, "pod-resources", "kubelet.sock")
-	return &deviceplugin.Holders{Socket: socket, Namespace: k.Namespace, OnChange: func(err error) {
+	return &deviceplugin.Holders{Socket: socket, Namespaces: k.Namespaces, OnChange: func(err error) {
 		if err != nil {
 			log.Warn("devices that other pods hold are not known", "socket", socket, "error", err)
 		}
@@ -100,7 +100,7 @@ func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, ep
 		return nil
 	}
 	logs := podlog.New(podlog.Config{
-		Root: k.PodLogs, Namespace: k.Namespace, Layout: installation.Layout{DataDir: p.Common.DataDir}, LimitBytes: int64(k.PodLogLimit) << 20,
+		Root: k.PodLogs, Layout: installation.Layout{DataDir: p.Common.DataDir}, LimitBytes: int64(k.PodLogLimit) << 20,
 		Attempts: attempts, Node: p.Common.NodeID(), Receiver: epochs, Log: p.Log,
 	})
 	return []func(context.Context) error{logs.Run, func(ctx context.Context) error {

@@ -162,6 +162,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 		"bus":       map[string]any{"image": "nats:test", "storage": "41Gi", "storageClass": "fast"},
 		"influxdb":  map[string]any{"image": "influxdb:test", "storage": "51Gi", "storageClass": "slow"},
 		"grafana":   map[string]any{"image": "grafana:test"},
+		"snapshots": map[string]any{"storage": "61Gi", "storageClass": "shared"},
 		"nodeagent": map[string]any{"nodeSelector": map[string]any{"gpu": "yes"}, "tolerations": []any{}, "runtimeClass": "nvidia", "kubeletDir": "/k"},
 		"env":       map[string]any{"energy": []any{map[string]any{"name": "MORE", "value": "12"}}},
 	}
@@ -177,7 +178,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 	for _, want := range []string{
 		"image: r.example/yard/planner:t1", "imagePullPolicy: Always", "- name: pull-me", "replicas: 3", "SWITCHYARD_POD_IMAGE: train:1", `SWITCHYARD_TRACE: "true"`,
 		"secretName: k-web", "name: series-secret", "name: boards-secret", "image: nats:test", "storage: 41Gi", "storageClassName: fast", "image: influxdb:test",
-		"storage: 51Gi", "storageClassName: slow", "image: grafana:test", `gpu: "yes"`, "tolerations: []", "runtimeClassName: nvidia", "path: /k/plugins_registry",
+		"storage: 51Gi", "storageClassName: slow", "image: grafana:test", "storage: 61Gi", "storageClassName: shared", "system:serviceaccount:yard:executor", "policyName: yard-jobs", `gpu: "yes"`, "tolerations: []", "runtimeClassName: nvidia", "path: /k/plugins_registry",
 		"mountPath: /k/plugins_registry", "value: /k", "name: MORE\n", "namespace: yard-nodes", "namespace: yard-jobs", "value: yard-jobs", "name: yard-executor",
 		"nats://bus.yard.svc:4222", "bus-0.bus.yard.svc:6222", "http://influxdb.yard.svc:8086",
 	} {

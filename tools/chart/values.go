@@ -27,10 +27,10 @@ func values() []value {
 	const workloads = "Deployment StatefulSet DaemonSet Job"
 	all := []value{
 		// The release's namespace is the one of the services, and begins the names of the others.
-		{find: `(?m)^( *(?:- )?(?:name|namespace): )switchyard(-nodes|-jobs|-executor|-nodeagent)?$`, template: "${1}{{ .Release.Namespace }}${2}"},
+		{find: `(?m)^( *(?:- )?(?:name|namespace|policyName): )switchyard(-nodes|-jobs|-executor|-nodeagent|-web)?$`, template: "${1}{{ .Release.Namespace }}${2}"},
 		{kinds: workloads + " ConfigMap", find: `\.switchyard\.svc\b`, template: ".{{ .Release.Namespace }}.svc"},
-		{kinds: "NetworkPolicy", find: `(?m)^( *- )switchyard$`, template: "${1}{{ .Release.Namespace }}"},
-		{kinds: "Deployment", name: "executor", find: `(?m)value: switchyard-jobs$`, template: "value: {{ .Release.Namespace }}-jobs"},
+		{kinds: "ValidatingAdmissionPolicy", find: `system:serviceaccount:switchyard:`, template: "system:serviceaccount:{{ .Release.Namespace }}:"},
+		{kinds: "Deployment DaemonSet", find: `(?m)value: switchyard-jobs$`, template: "value: {{ .Release.Namespace }}-jobs"},
 
 		{kinds: workloads, find: `(?m)image: switchyard/(\w+)$`, template: `image: {{ .Values.image.repository }}/$1:{{ .Values.image.tag | default .Chart.AppVersion }}`},
 		{kinds: workloads, find: `imagePullPolicy: IfNotPresent`, template: "imagePullPolicy: {{ .Values.image.pullPolicy }}"},
@@ -56,6 +56,9 @@ func values() []value {
 			value{kinds: "StatefulSet", name: object, find: `(?m)storage: \d+Gi$`, template: "storage: {{ .Values." + object + ".storage }}"},
 			value{kinds: "StatefulSet", name: object, find: `(?m)^( +)accessModes:$`, template: with("storageClassName", object+".storageClass")})
 	}
+	all = append(all,
+		value{kinds: "PersistentVolumeClaim", name: "snapshots", find: `(?m)storage: \d+Gi$`, template: "storage: {{ .Values.snapshots.storage }}"},
+		value{kinds: "PersistentVolumeClaim", name: "snapshots", find: `(?m)^( +)accessModes:$`, template: with("storageClassName", "snapshots.storageClass")})
 	for _, object := range []string{"admission", "profiler", "planner", "executor", "energy", "experiments", "web", "nodeagent"} {
 		all = append(all, value{kinds: "Deployment DaemonSet", name: object, find: `\benv:\n( +)- `, template: "env:\n{{- range .Values.env." + object + " }}\n${1}- {{ toJson . }}\n{{- end }}\n${1}- "})
 	}

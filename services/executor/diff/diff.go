@@ -71,8 +71,6 @@ type Realm struct {
 	train.Realm
 	// Nodes are the nodes of the realm, on which attempts may be started.
 	Nodes map[train.NodeID]train.Node
-	// Namespace is where its pods are.
-	Namespace string
 }
 
 // Owns reports whether this executor is responsible for an attempt, even if the attempt's node is no longer

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -85,15 +88,15 @@ func (b *Backend) Run(ctx context.Context, notify func(...train.JobID)) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { see(o, false) }, UpdateFunc: func(_, o any) { see(o, false) }, DeleteFunc: func(o any) { see(o, true) },
 	}
-	_, podErr := b.pods.AddEventHandler(handler)
-	_, nodeErr := b.nodes.AddEventHandler(handler)
-	if err := errors.Join(podErr, nodeErr); err != nil {
-		return fmt.Errorf("watch Kubernetes: %w", err)
+	for _, watched := range append(slices.Collect(maps.Values(b.pods)), b.nodes) {
+		if _, err := watched.AddEventHandler(handler); err != nil {
+			return fmt.Errorf("watch Kubernetes: %w", err)
+		}
 	}
-	b.podCache.Start(ctx.Done())
-	b.allCache.Start(ctx.Done())
-	defer b.podCache.Shutdown()
-	defer b.allCache.Shutdown()
+	for _, c := range b.caches {
+		c.Start(ctx.Done())
+		defer c.Shutdown()
+	}
 	work := pool.New().WithContext(ctx)
 	work.Go(func(ctx context.Context) error { return b.becomeReady(ctx, notify) })
 	for range attemptsAtOnce {
@@ -110,7 +113,10 @@ func (b *Backend) becomeReady(ctx context.Context, notify func(...train.JobID)) 
 	text := ""
 	for range tick.Every(ctx, 2*time.Second) {
 		data, err := b.readKey(ctx)
-		if err == nil && cache.WaitForCacheSync(ctx.Done(), b.pods.HasSynced, b.nodes.HasSynced) {
+		if err == nil {
+			err = b.mayWork(ctx)
+		}
+		if err == nil && b.synced(ctx) {
 			b.useKey(data)
 			b.mu.Lock()
 			b.ready = true
@@ -126,6 +132,24 @@ func (b *Backend) becomeReady(ctx context.Context, notify func(...train.JobID)) 
 	return nil
 }
 
+// mayWork returns an error that names the first namespace of jobs in which the executor may not even list pods.
+func (b *Backend) mayWork(ctx context.Context) error {
+	for _, namespace := range b.options.Namespaces() {
+		if _, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1}); err != nil {
+			return fmt.Errorf("list the pods of jobs in the namespace %s (has deploy/k8s/tenant been applied to it?): %w", namespace, err)
+		}
+	}
+	return nil
+}
+
+func (b *Backend) synced(ctx context.Context) bool {
+	watched := []cache.InformerSynced{b.nodes.HasSynced}
+	for _, informer := range b.pods {
+		watched = append(watched, informer.HasSynced)
+	}
+	return cache.WaitForCacheSync(ctx.Done(), watched...)
+}
+
 var errNotReady = errors.New("the pods of the cluster have not been listed yet")
 
 // Ready returns nil once statuses mean something.
@@ -137,6 +161,9 @@ func (b *Backend) Ready() error {
 	}
 	return nil
 }
+
+// Namespace returns where the pods of a job are to be: its tenant's namespace, or that of all others.
+func (b *Backend) Namespace(spec train.Spec) string { return b.options.NamespaceOf(spec.Tenant) }
 
 // Mounts returns true: pods see their folders under the fixed names.
 func (b *Backend) Mounts(train.Spec) bool { return true }

@@ -28,9 +28,8 @@ type cluster struct {
 	options  Options
 	log      *slog.Logger
 	client   kubernetes.Interface
-	podCache informers.SharedInformerFactory
-	allCache informers.SharedInformerFactory
-	pods     cache.SharedIndexInformer
+	caches   []informers.SharedInformerFactory
+	pods     podCache
 	nodes    cache.SharedIndexInformer
 	nodeList corelisters.NodeLister
 
@@ -47,11 +46,25 @@ const (
 
 func newCluster(client kubernetes.Interface, o Options, log *slog.Logger) (*cluster, error) {
 	c := &cluster{options: o, log: log, client: client, notReady: map[string]time.Time{}}
-	c.podCache = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(o.Namespace),
-		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }), informers.WithTransform(slim))
-	c.allCache = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	c.pods, c.nodes = c.podCache.Core().V1().Pods().Informer(), c.allCache.Core().V1().Nodes().Informer()
-	c.nodeList = c.allCache.Core().V1().Nodes().Lister()
+	all := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	c.nodes, c.nodeList, c.caches = all.Core().V1().Nodes().Informer(), all.Core().V1().Nodes().Lister(), append(c.caches, all)
+	c.pods = podCache{}
+	for _, namespace := range o.Namespaces() {
+		inside := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
+			informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }), informers.WithTransform(slim))
+		pods := inside.Core().V1().Pods().Informer()
+		if err := pods.AddIndexers(podIndexers()); err != nil {
+			return nil, fmt.Errorf("index pods: %w", err)
+		}
+		c.pods[namespace], c.caches = pods, append(c.caches, inside)
+	}
+	return c, nil
+}
+
+// podCache has the pods of each namespace of jobs.
+type podCache map[string]cache.SharedIndexInformer
+
+func podIndexers() cache.Indexers {
 	index := func(of func(p *corev1.Pod, k key) string) cache.IndexFunc {
 		return func(o any) ([]string, error) {
 			if p, ok := o.(*corev1.Pod); ok {
@@ -62,14 +75,29 @@ func newCluster(client kubernetes.Interface, o Options, log *slog.Logger) (*clus
 			return nil, nil
 		}
 	}
-	err := c.pods.AddIndexers(cache.Indexers{
+	return cache.Indexers{
 		byAttempt: index(func(_ *corev1.Pod, k key) string { return k.base() }),
 		byNode:    index(func(p *corev1.Pod, _ key) string { return p.Spec.NodeName }),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("index pods: %w", err)
 	}
-	return c, nil
+}
+
+// list returns all pods of jobs.
+func (c podCache) list() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, informer := range c {
+		pods = append(pods, podsIn(informer.GetStore().List())...)
+	}
+	return pods
+}
+
+func podsIn(objects []any) []*corev1.Pod {
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, o := range objects {
+		if p, ok := o.(*corev1.Pod); ok {
+			pods = append(pods, p)
+		}
+	}
+	return pods
 }
 
 // slim drops fields that nothing here reads. They would be most of the cache.
@@ -124,27 +152,27 @@ func (c *cluster) observeNode(n *corev1.Node, deleted bool) (silent bool) {
 // jobsOn returns the jobs with pods on a node.
 func (c *cluster) jobsOn(node string) []train.JobID {
 	var jobs []train.JobID
-	for _, p := range c.indexed(byNode, node) {
-		if k, found := keyFrom(p); found {
-			jobs = append(jobs, k.job)
+	for namespace := range c.pods {
+		for _, p := range c.pods.indexed(namespace, byNode, node) {
+			if k, found := keyFrom(p); found {
+				jobs = append(jobs, k.job)
+			}
 		}
 	}
 	return jobs
 }
 
-// indexed returns the pods that the cache has under a value of an index.
-func (c *cluster) indexed(index, value string) []*corev1.Pod {
-	found, err := c.pods.GetIndexer().ByIndex(index, value)
+// indexed returns the pods of a namespace that the cache has under a value of an index.
+func (c podCache) indexed(namespace, index, value string) []*corev1.Pod {
+	informer := c[namespace]
+	if informer == nil {
+		return nil // the operator has taken it from the settings
+	}
+	found, err := informer.GetIndexer().ByIndex(index, value)
 	if err != nil {
 		return nil // there is such an index
 	}
-	pods := make([]*corev1.Pod, 0, len(found))
-	for _, o := range found {
-		if p, ok := o.(*corev1.Pod); ok {
-			pods = append(pods, p)
-		}
-	}
-	return pods
+	return podsIn(found)
 }
 
 func isReady(n *corev1.Node) bool {
@@ -180,7 +208,7 @@ func (c *cluster) lost(name string) bool {
 
 // podsOf returns the pods of an attempt that the cache knows, by rank.
 func (c *cluster) podsOf(k key) []*corev1.Pod {
-	pods := c.indexed(byAttempt, k.base())
+	pods := c.pods.indexed(k.namespace, byAttempt, k.base())
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return cmp.Compare(rankOf(x), rankOf(y)) })
 	return pods
 }
@@ -189,7 +217,7 @@ func (c *cluster) podsOf(k key) []*corev1.Pod {
 func (c *cluster) list(ctx context.Context, k key) ([]*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	found, err := c.client.CoreV1().Pods(c.options.Namespace).List(ctx, metav1.ListOptions{
+	found, err := c.client.CoreV1().Pods(k.namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: fmt.Sprintf("%s,%s=%s,%s=%d", selector, labelJob, k.slug(), labelAttempt, k.number),
 	})
 	if err != nil {
@@ -209,7 +237,7 @@ func (c *cluster) warnings(ctx context.Context, pods []*corev1.Pod) string {
 		if p.Status.Phase != corev1.PodPending {
 			continue
 		}
-		events, err := c.client.CoreV1().Events(c.options.Namespace).List(ctx, metav1.ListOptions{
+		events, err := c.client.CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{
 			FieldSelector: fields.Set{"involvedObject.uid": string(p.UID), "type": corev1.EventTypeWarning}.String(),
 		})
 		if err != nil || len(events.Items) == 0 {

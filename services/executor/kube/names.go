@@ -21,6 +21,8 @@ const (
 	labelRank       = prefix + "rank"
 	labelRole       = prefix + "role"
 	labelGeneration = prefix + "generation"
+	// labelPorts is on the pod of a job that the ports of the job lead to: network policies let everybody reach it.
+	labelPorts = prefix + "ports"
 	// annotationMark is unique to the attempt, annotationRanks the number of its pods, annotationSlots the number of
 	// the pod's CPU slots.
 	annotationJob   = prefix + "job"
@@ -34,13 +36,17 @@ const (
 	selector = labelManaged + "=" + manager
 )
 
-// key identifies an attempt.
+// key identifies an attempt, and the namespace of its objects.
 type key struct {
-	job    train.JobID
-	number int
+	namespace string
+	job       train.JobID
+	number    int
 }
 
-func keyOf(a train.Attempt) key { return key{a.Job, a.Number} }
+// keyOf returns the key of an attempt. Attempts of older versions name no namespace.
+func (c *cluster) keyOf(a train.Attempt) key {
+	return key{cmp.Or(a.Namespace, c.options.Namespace), a.Job, a.Number}
+}
 
 // base is the name of an attempt: the name of its first pod without the rank.
 func (k key) base() string { return strings.TrimSuffix(train.PodName(k.job, k.number, 0), "-0") }
@@ -75,7 +81,7 @@ func keyFrom(o metav1.Object) (key, bool) {
 		return key{}, false
 	}
 	number, err := strconv.Atoi(o.GetLabels()[labelAttempt])
-	return key{job, number}, err == nil
+	return key{o.GetNamespace(), job, number}, err == nil
 }
 
 func rankOf(o metav1.Object) int {
@@ -87,5 +93,5 @@ func rankOf(o metav1.Object) int {
 }
 
 func compareKeys(x, y key) int {
-	return cmp.Or(cmp.Compare(x.job, y.job), cmp.Compare(x.number, y.number))
+	return cmp.Or(cmp.Compare(x.job, y.job), cmp.Compare(x.number, y.number), cmp.Compare(x.namespace, y.namespace))
 }

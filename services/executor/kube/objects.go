@@ -21,7 +21,7 @@ import (
 // createPod creates a pod. If the name is taken, the pod belongs to this attempt or to an unknown creator.
 func (c *cluster) createPod(ctx context.Context, t podTemplate, rank int, rendezvousIP string) (*corev1.Pod, error) {
 	wanted := t.pod(rank, rendezvousIP)
-	pods := c.client.CoreV1().Pods(c.options.Namespace)
+	pods := c.client.CoreV1().Pods(wanted.Namespace)
 	made, err := pods.Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
@@ -55,12 +55,7 @@ func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
 	if len(t.Spec.Ports) == 0 {
 		return nil
 	}
-	for rank, p := range t.processes {
-		if p.Role == launch.RoleWorker {
-			pods[labelRank] = strconv.Itoa(rank)
-			break
-		}
-	}
+	pods[labelRank] = strconv.Itoa(t.firstWorker())
 	spec := applycorev1.ServiceSpec().WithType(corev1.ServiceTypeNodePort).WithSelector(pods)
 	for i, p := range t.Spec.Ports {
 		spec.WithPorts(applycorev1.ServicePort().WithName(fmt.Sprintf("port-%d", i)).WithPort(int32(p.ContainerPort)).
@@ -69,12 +64,17 @@ func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
 	return c.applyService(ctx, t, t.key.ports(), spec)
 }
 
+// firstWorker returns the rank that the ports of a job lead to.
+func (t podTemplate) firstWorker() int {
+	return slices.IndexFunc(t.processes, func(p launch.Process) bool { return p.Role == launch.RoleWorker })
+}
+
 // applyService creates a Service that the Secret of an attempt owns.
 func (c *cluster) applyService(ctx context.Context, t podTemplate, name string, spec *applycorev1.ServiceSpecApplyConfiguration) error {
 	owner := applymetav1.OwnerReference().WithAPIVersion(t.owner.APIVersion).WithKind(t.owner.Kind).WithName(t.owner.Name).WithUID(t.owner.UID)
-	service := applycorev1.Service(name, c.options.Namespace).WithLabels(t.key.labels(t.Attempt.Generation)).
+	service := applycorev1.Service(name, t.key.namespace).WithLabels(t.key.labels(t.Attempt.Generation)).
 		WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(owner).WithSpec(spec.WithPublishNotReadyAddresses(true))
-	if _, err := c.client.CoreV1().Services(c.options.Namespace).Apply(ctx, service, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
+	if _, err := c.client.CoreV1().Services(t.key.namespace).Apply(ctx, service, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
 		return fmt.Errorf("apply Service %s: %w", name, err)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (c *cluster) applyService(ctx context.Context, t podTemplate, name string, 
 func (c *cluster) deletePods(ctx context.Context, pods []*corev1.Pod, graceSeconds *int64) error {
 	var errs []error
 	for _, p := range pods {
-		err := c.client.CoreV1().Pods(c.options.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		err := c.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: graceSeconds, Preconditions: &metav1.Preconditions{UID: &p.UID},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -112,7 +112,7 @@ func (c *cluster) release(ctx context.Context, pods []*corev1.Pod) error {
 			continue
 		}
 		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, p.UID, finalizer)
-		_, err := c.client.CoreV1().Pods(c.options.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager})
+		_, err := c.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("release pod %s: %w", p.Name, err))
 		}

@@ -21,7 +21,7 @@ func (b *Backend) Status(ctx context.Context, a train.Attempt) (launch.Status, e
 	if err := b.Ready(); err != nil {
 		return launch.Status{}, err
 	}
-	k := keyOf(a)
+	k := b.keyOf(a)
 	b.mu.Lock()
 	refused, isRefused := b.refused[k]
 	b.mu.Unlock()
@@ -46,7 +46,7 @@ func (b *Backend) Status(ctx context.Context, a train.Attempt) (launch.Status, e
 
 // view collects what the backend knows about pods.
 func (b *Backend) view(a train.Attempt, pods []*corev1.Pod) view {
-	k, now := keyOf(a), time.Now()
+	k, now := b.keyOf(a), time.Now()
 	b.mu.Lock()
 	since, known := b.waitingSince[k]
 	if !known {
@@ -69,7 +69,7 @@ func (b *Backend) confirm(ctx context.Context, a train.Attempt, v view, refused 
 	defer cancel()
 	var pods []*corev1.Pod
 	for _, known := range v.pods {
-		p, err := b.client.CoreV1().Pods(b.options.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
+		p, err := b.client.CoreV1().Pods(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -97,7 +97,7 @@ func (b *Backend) confirm(ctx context.Context, a train.Attempt, v view, refused 
 		s.ExitedAt = time.Now().UTC()
 	}
 	if s.Exit.Reason.Code == "GangIncomplete" && a.Ending == nil {
-		if _, last := b.queue.state(keyOf(a)); last != nil {
+		if _, last := b.queue.state(b.keyOf(a)); last != nil {
 			s.Exit.Reason = creationFailure(last)
 		}
 		s.Exit.Reason.Message += b.warnings(ctx, pods)
@@ -119,7 +119,7 @@ func creationFailure(last error) train.Reason {
 // statusWithoutPods is the status of an attempt for which the cache has no pod.
 func (b *Backend) statusWithoutPods(ctx context.Context, a train.Attempt, refused bool) (launch.Status, error) {
 	over := launch.Status{Phase: launch.Exited, ExitedAt: time.Now().UTC()}
-	busy, last := b.queue.state(keyOf(a))
+	busy, last := b.queue.state(b.keyOf(a))
 	if busy {
 		return launch.Status{Phase: launch.Starting}, nil
 	}
@@ -137,7 +137,7 @@ func (b *Backend) statusWithoutPods(ctx context.Context, a train.Attempt, refuse
 		return over, nil
 	}
 	// The finalizer of each pod was removed by another client, or the cache is behind.
-	if left, err := b.list(ctx, keyOf(a)); err != nil || len(left) > 0 {
+	if left, err := b.list(ctx, b.keyOf(a)); err != nil || len(left) > 0 {
 		return launch.Status{Phase: launch.Starting, Again: launch.Later}, err
 	}
 	switch {

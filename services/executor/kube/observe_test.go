@@ -39,11 +39,11 @@ func TestWhatForbidsPodsIsReported(t *testing.T) {
 			b.ready = true
 			for _, p := range made {
 				p.Namespace = b.options.Namespace
-				if err := errors.Join(client.Tracker().Add(p), b.pods.GetIndexer().Add(p)); err != nil {
+				if err := errors.Join(client.Tracker().Add(p), b.pods[b.options.Namespace].GetIndexer().Add(p)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			k := key{"j", 1}
+			k := key{"jobs", "j", 1}
 			b.queue.failed[k], b.waitingSince[k] = test.fault, time.Now().Add(-2*b.options.StartLimit)
 			s, err := b.Status(t.Context(), train.Attempt{Job: "j", Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseClaimed})
 			if err != nil || !s.Exit.Unstarted || s.Exit.Reason.Code != test.code || !strings.Contains(s.Exit.Reason.Message, test.text) {

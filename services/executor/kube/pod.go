@@ -42,7 +42,7 @@ type podTemplate struct {
 }
 
 // newPodTemplate determines the processes of an attempt and where they meet.
-func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTemplate, error) {
+func newPodTemplate(s launch.Setting, k key, t Options, killAfter time.Duration) (podTemplate, error) {
 	s.Mounted = true
 	s.Places = slices.Clone(s.Places)
 	if s.Spec.Launch == train.LaunchPerDevice {
@@ -54,7 +54,7 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 	if s.Spec.Image == "" {
 		s.Spec.Image = t.Image
 	}
-	r := podTemplate{Setting: s, key: key{s.Job, s.Attempt.Number}, options: t, killAfter: killAfter, processes: s.Processes()}
+	r := podTemplate{Setting: s, key: k, options: t, killAfter: killAfter, processes: s.Processes()}
 	for rank := range r.processes {
 		r.Ports = append(r.Ports, podPort)
 		if len(r.processes) > 1 {
@@ -120,7 +120,7 @@ func (t podTemplate) pod(rank int, rendezvousIP string) *corev1.Pod {
 	no, yes := false, true
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: t.options.Namespace, Labels: t.key.podLabels(t.Attempt.Generation, rank, p.Role),
+			Name: name, Namespace: t.key.namespace, Labels: t.key.podLabels(t.Attempt.Generation, rank, p.Role),
 			Annotations: map[string]string{
 				annotationJob: string(t.Job), annotationMark: t.Attempt.Name(), annotationRanks: strconv.Itoa(len(t.processes)),
 				annotationSlots: strconv.Itoa(slotsOf(p.Devices)),
@@ -146,7 +146,14 @@ func (t podTemplate) pod(rank int, rendezvousIP string) *corev1.Pod {
 		pod.Spec.SecurityContext.RunAsNonRoot = &yes
 		if t.options.RunAsUser == 0 {
 			pod.Spec.SecurityContext.RunAsNonRoot = nil
+		} else {
+			// The kubelet gives claims to this group, so that the job can save.
+			changed := corev1.FSGroupChangeOnRootMismatch
+			pod.Spec.SecurityContext.FSGroup, pod.Spec.SecurityContext.FSGroupChangePolicy = &user, &changed
 		}
+	}
+	if len(t.Spec.Ports) > 0 && rank == t.firstWorker() {
+		pod.Labels[labelPorts] = "true"
 	}
 	if len(t.processes) > 1 {
 		pod.Spec.Hostname, pod.Spec.Subdomain = name, t.key.rendezvous()

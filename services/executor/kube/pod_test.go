@@ -57,6 +57,7 @@ func TestPods(t *testing.T) {
 	two := launch.Place{Node: train.Node{ID: "n2", Name: "n2.example", JobAPI: "192.168.0.2:8099"}, Devices: []train.Device{gpu("0", "cc", true)}}
 	folders := setting(one)
 	folders.Spec.CustomDir, folders.Spec.DatasetsDir, folders.Spec.SnapshotsDir, folders.Spec.Env = "/home/me/code", "/nfs/mnist", "/mnt/team/saved", map[string]string{"JOB_UUID": "forged", "MINE": "$(yes)"}
+	folders.Spec.Ports = []train.PortMapping{{NodePort: 30080, ContainerPort: 8000}}
 	secrets := setting(one)
 	secrets.Spec.SecretEnv = map[string]string{"WANDB_API_KEY": "secret:wandb/key"}
 	servers := setting(one, two)
@@ -102,7 +103,7 @@ func TestPods(t *testing.T) {
 		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o, err := newPodTemplate(test.s, test.options, 5*time.Second)
+			o, err := newPodTemplate(test.s, key{"jobs", test.s.Job, test.s.Attempt.Number}, test.options, 5*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +185,7 @@ func TestMpirunStaysInOnePod(t *testing.T) {
 	} {
 		s := setting(test.places...)
 		s.Spec.Command = []string{test.program, "python3", "train.py"}
-		_, err := newPodTemplate(s, defaults(), time.Second)
+		_, err := newPodTemplate(s, key{"jobs", s.Job, s.Attempt.Number}, defaults(), time.Second)
 		if refused := err != nil && strings.Contains(err.Error(), "mpirun cannot start processes in other pods"); refused != test.refused || !refused && err != nil {
 			t.Errorf("%s on %d nodes: %v", test.program, len(test.places), err)
 		}
@@ -197,7 +198,7 @@ func TestFoldersStayBelowTheRoots(t *testing.T) {
 	} {
 		s := setting(launch.Place{})
 		s.Spec.DatasetsDir = folder
-		if _, err := newPodTemplate(s, defaults(), time.Second); errors.Is(err, errOutside) == allowed {
+		if _, err := newPodTemplate(s, key{"jobs", s.Job, s.Attempt.Number}, defaults(), time.Second); errors.Is(err, errOutside) == allowed {
 			t.Errorf("%s: %v", folder, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // An attempt that runs is not looked at again without an event, unless the clock may change its status: a node that
 // is not ready, or pods that do not run yet.
 func TestWhatRunsIsNotCheckedWithoutEvents(t *testing.T) {
-	o := Options{NodeLostAfter: time.Hour, StartLimit: 30 * time.Minute, ScheduleLimit: 20 * time.Minute}
+	o := Options{Namespace: "jobs", NodeLostAfter: time.Hour, StartLimit: 30 * time.Minute, ScheduleLimit: 20 * time.Minute}
 	b, err := newBackend(nil, o, time.Second, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestWhatRunsIsNotCheckedWithoutEvents(t *testing.T) {
 	}
 	pods := func(list ...*corev1.Pod) {
 		for _, p := range list {
-			if err := b.pods.GetIndexer().Update(p); err != nil {
+			if err := b.pods["jobs"].GetIndexer().Update(p); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -53,7 +53,7 @@ const resizeTime = time.Minute
 // one, a restart is needed.
 func (r *resizer) Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
-	k := keyOf(a)
+	k := r.keyOf(a)
 	now := r.resizingOf(k, wanted.Values)
 	has := maps.Clone(wanted.Values)
 	for _, p := range r.podsOf(k) {
@@ -257,7 +257,7 @@ func (r *resizer) patchResources(ctx context.Context, p *corev1.Pod, want corev1
 	if err != nil {
 		return fmt.Errorf("encode resources: %w", err)
 	}
-	_, err = r.client.CoreV1().Pods(r.options.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "resize")
+	_, err = r.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "resize")
 	return err
 }
 

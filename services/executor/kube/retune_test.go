@@ -66,9 +66,9 @@ func (z *resizeBench) must(err error) {
 // see puts the pod as it is into the cache.
 func (z *resizeBench) see() *corev1.Pod {
 	z.t.Helper()
-	p, err := z.client.CoreV1().Pods(z.b.options.Namespace).Get(z.t.Context(), key{"j", 1}.pod(0), metav1.GetOptions{})
+	p, err := z.client.CoreV1().Pods(z.b.options.Namespace).Get(z.t.Context(), key{"jobs", "j", 1}.pod(0), metav1.GetOptions{})
 	z.must(err)
-	z.must(z.b.pods.GetIndexer().Update(p))
+	z.must(z.b.pods[z.b.options.Namespace].GetIndexer().Update(p))
 	return p
 }
 
@@ -145,7 +145,7 @@ func TestAResizeThatDoesNotComeIsTakenBack(t *testing.T) {
 	if a := z.retune(1, 512); len(a.Pending(map[string]float64{"cores": 1, "memory_mib": 512})) != 2 {
 		t.Errorf("at first: %+v", a)
 	}
-	z.b.resizings[key{"j", 1}].waitingSince = time.Now().Add(-resizeTime)
+	z.b.resizings[key{"jobs", "j", 1}].waitingSince = time.Now().Add(-resizeTime)
 	if a := z.retune(1, 512); a.Refused["cores"] == "" || a.Refused["memory_mib"] == "" {
 		t.Errorf("at last: %+v", a)
 	}

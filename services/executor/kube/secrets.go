@@ -96,23 +96,23 @@ func (b *Backend) Purged(train.Job) bool { return false }
 
 // MakeSecrets makes the Secret of an attempt that is about to be claimed, or reads the one that an earlier executor
 // made.
-func (s *secretStore) MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
-	if capability, err = s.capability(job); err != nil {
+func (s *secretStore) MakeSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error) {
+	if capability, err = s.capability(a.Job); err != nil {
 		return "", "", err
 	}
 	if token, err = launch.NewSecret(); err != nil {
 		return "", "", err
 	}
-	k := key{job, number}
+	k := s.keyOf(a)
 	immutable := true
 	wanted := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(job)}}, Immutable: &immutable,
+		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(a.Job)}}, Immutable: &immutable,
 		Data: map[string][]byte{secretCapability: []byte(capability), secretToken: []byte(token)},
 	}
 	delete(wanted.Labels, labelGeneration)
-	made, err := s.client.CoreV1().Secrets(s.options.Namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
+	made, err := s.client.CoreV1().Secrets(k.namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
 	if apierrors.IsAlreadyExists(err) {
-		return s.ReadSecrets(ctx, job, number)
+		return s.ReadSecrets(ctx, a)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("make Secret %s: %w", k.base(), err)
@@ -121,15 +121,15 @@ func (s *secretStore) MakeSecrets(ctx context.Context, job train.JobID, number i
 }
 
 // ReadSecrets reads the Secret of an attempt. It never makes one, because the attempt is claimed already.
-func (s *secretStore) ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
-	k := key{job, number}
+func (s *secretStore) ReadSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error) {
+	k := s.keyOf(a)
 	s.mu.Lock()
 	found, known := s.secrets[k]
 	s.mu.Unlock()
 	if known {
 		return found.capability, found.token, nil
 	}
-	o, err := s.client.CoreV1().Secrets(s.options.Namespace).Get(ctx, k.base(), metav1.GetOptions{})
+	o, err := s.client.CoreV1().Secrets(k.namespace).Get(ctx, k.base(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", "", nil
 	}

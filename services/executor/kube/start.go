@@ -18,7 +18,7 @@ const parallelPods = 8
 
 // Start creates the pods of a claimed attempt that do not exist yet.
 func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
-	t, err := newPodTemplate(s, b.options, b.killAfter)
+	t, err := newPodTemplate(s, b.keyOf(s.Attempt), b.options, b.killAfter)
 	if err == nil && t.Spec.Image == "" {
 		err = errNoImage
 	}
@@ -43,8 +43,8 @@ var errUpload = errors.New("pods cannot have an uploaded folder: put the code in
 var errNoImage = errors.New("a job on Kubernetes needs an image, and the operator has set none (executor.pod_image)")
 
 // Starting reports whether pods are being created or removed.
-func (b *Backend) Starting(job train.JobID, number int) (bool, error) {
-	return b.queue.state(key{job, number})
+func (b *Backend) Starting(a train.Attempt) (bool, error) {
+	return b.queue.state(b.keyOf(a))
 }
 
 // create creates what is missing of an attempt. The first pod of a gang comes first, because the others need its
@@ -96,7 +96,7 @@ func (b *Backend) orRefused(t podTemplate, err error) error {
 // Refuse records the end of an attempt that cannot be started. Only this process remembers it: the next executor
 // comes to the same end.
 func (b *Backend) Refuse(_ context.Context, a train.Attempt, e train.Exit) error {
-	b.refuse(keyOf(a), e)
+	b.refuse(b.keyOf(a), e)
 	return nil
 }
 

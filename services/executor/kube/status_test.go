@@ -17,10 +17,10 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // member is a pod of a gang of two, with what has happened to it.
 func member(rank int, happened ...func(*corev1.Pod)) *corev1.Pod {
-	k := key{"j", 1}
+	k := key{"jobs", "j", 1}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: k.pod(rank), Labels: k.podLabels(1, rank, launch.RoleWorker), Annotations: map[string]string{annotationJob: "j", annotationRanks: "2"},
+			Name: k.pod(rank), Namespace: k.namespace, Labels: k.podLabels(1, rank, launch.RoleWorker), Annotations: map[string]string{annotationJob: "j", annotationRanks: "2"},
 		},
 		Spec:   corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Image: "trainer:1"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},

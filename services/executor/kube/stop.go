@@ -18,7 +18,7 @@ import (
 // Stop makes the pods of an attempt end: the kubelet asks their processes and kills them after a while. It is called
 // until the end is seen. An attempt without pods never gets any.
 func (b *Backend) Stop(ctx context.Context, a train.Attempt, _ time.Time) error {
-	k := keyOf(a)
+	k := b.keyOf(a)
 	if busy, _ := b.queue.state(k); busy {
 		return nil // pods are being created or removed
 	}
@@ -51,7 +51,7 @@ func (b *Backend) Sweep(context.Context, train.Attempt) (int, error) { return 0,
 
 // Forget removes what was made for an attempt whose end was published. Find finds again what could not be removed.
 func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
-	k := keyOf(a)
+	k := b.keyOf(a)
 	b.mu.Lock()
 	delete(b.waitingSince, k)
 	delete(b.refused, k)
@@ -73,7 +73,7 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 // pod. The Services are deleted with the Secret.
 func (b *Backend) remove(ctx context.Context, k key) error {
 	background := metav1.DeletePropagationBackground
-	err := b.client.CoreV1().Secrets(b.options.Namespace).Delete(ctx, k.base(), metav1.DeleteOptions{PropagationPolicy: &background})
+	err := b.client.CoreV1().Secrets(k.namespace).Delete(ctx, k.base(), metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", k.base(), err)
 	}
@@ -100,31 +100,37 @@ const (
 func (b *Backend) Find(ctx context.Context) ([]launch.Found, error) {
 	now := time.Now()
 	found := map[key]launch.Phase{}
-	for _, o := range b.pods.GetStore().List() {
-		p, ok := o.(*corev1.Pod)
-		if !ok || now.Sub(p.CreationTimestamp.Time) < orphanAge {
-			continue
-		}
-		if k, ours := keyFrom(p); ours {
+	for _, p := range b.pods.list() {
+		if k, ours := keyFrom(p); ours && now.Sub(p.CreationTimestamp.Time) >= orphanAge {
 			found[k] = launch.Running
 		}
 	}
 	if now.Sub(b.secretsSearched) > searchInterval {
-		secrets, err := b.client.CoreV1().Secrets(b.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-		if err != nil {
-			return nil, fmt.Errorf("list Secrets: %w", err)
-		}
-		b.secretsSearched = now
-		for i := range secrets.Items {
-			k, ours := keyFrom(&secrets.Items[i])
-			if _, known := found[k]; ours && !known && now.Sub(secrets.Items[i].CreationTimestamp.Time) >= orphanAge {
-				found[k] = launch.Exited
+		for _, namespace := range b.options.Namespaces() {
+			if err := b.findSecrets(ctx, namespace, found); err != nil {
+				return nil, err
 			}
 		}
+		b.secretsSearched = now
 	}
 	var list []launch.Found
 	for _, k := range slices.SortedFunc(maps.Keys(found), compareKeys) {
-		list = append(list, launch.Found{Job: k.job, Number: k.number, Phase: found[k]})
+		list = append(list, launch.Found{Job: k.job, Number: k.number, Namespace: k.namespace, Phase: found[k]})
 	}
 	return list, nil
+}
+
+// findSecrets adds the attempts that have only a Secret left in a namespace.
+func (b *Backend) findSecrets(ctx context.Context, namespace string, found map[key]launch.Phase) error {
+	secrets, err := b.client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("list Secrets of %s: %w", namespace, err)
+	}
+	for i := range secrets.Items {
+		k, ours := keyFrom(&secrets.Items[i])
+		if _, known := found[k]; ours && !known && time.Since(secrets.Items[i].CreationTimestamp.Time) >= orphanAge {
+			found[k] = launch.Exited
+		}
+	}
+	return nil
 }

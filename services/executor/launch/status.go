@@ -50,7 +50,9 @@ const (
 type Found struct {
 	Job    train.JobID
 	Number int
-	Phase  Phase
+	// Namespace is where its pods are.
+	Namespace string
+	Phase     Phase
 }
 
 // CannotStart is the exit status that shells use for a program that cannot be run.

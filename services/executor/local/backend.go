@@ -115,13 +115,16 @@ func secret(path string, write func(path string, data []byte) error) (string, er
 	return made, write(path, []byte(made))
 }
 
+// Namespace returns none.
+func (b *Backend) Namespace(train.Spec) string { return "" }
+
 // MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept.
-func (b *Backend) MakeSecrets(_ context.Context, job train.JobID, number int) (capability, token string, err error) {
-	dir := b.Attempt(job, number)
+func (b *Backend) MakeSecrets(_ context.Context, a train.Attempt) (capability, token string, err error) {
+	dir := b.Attempt(a.Job, a.Number)
 	if err := makeFolder(dir); err != nil {
 		return "", "", err
 	}
-	capability, err = secret(filepath.Join(b.Job(job), capabilityName), installation.WriteFile)
+	capability, err = secret(filepath.Join(b.Job(a.Job), capabilityName), installation.WriteFile)
 	if err != nil {
 		return "", "", err
 	}
@@ -132,6 +135,6 @@ func (b *Backend) MakeSecrets(_ context.Context, job train.JobID, number int) (c
 
 // ReadSecrets also makes missing secrets. A supervisor of this attempt would be found by its folder, so secrets other
 // than the claimed ones lead to a loss and are no danger.
-func (b *Backend) ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
-	return b.MakeSecrets(ctx, job, number)
+func (b *Backend) ReadSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error) {
+	return b.MakeSecrets(ctx, a)
 }

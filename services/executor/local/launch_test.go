@@ -116,7 +116,7 @@ func TestFilesThatAreNotWhole(t *testing.T) {
 		t.Errorf("phase %d, want %d", phase, launch.Lost)
 	}
 	tear("secret", tokenName, "")
-	if _, token, err := b.MakeSecrets(t.Context(), "secret", 1); err != nil || len(token) != 64 {
+	if _, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "secret", Number: 1}); err != nil || len(token) != 64 {
 		t.Errorf("token %q, %v", token, err)
 	}
 }

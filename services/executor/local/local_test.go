@@ -110,7 +110,7 @@ func (b *bench) stop(job train.JobID, now time.Time) error {
 }
 
 func (b *bench) starting(job train.JobID) bool {
-	starting, _ := b.Starting(job, 1)
+	starting, _ := b.Starting(train.Attempt{Job: job, Number: 1})
 	return starting
 }
 
@@ -359,11 +359,11 @@ func TestWaitExit(t *testing.T) {
 
 func TestSecretsStay(t *testing.T) {
 	b := newBench(t)
-	capability, token, err := b.MakeSecrets(t.Context(), "j", 1)
+	capability, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "j", Number: 1})
 	if err != nil || len(capability) != 64 || len(token) != 64 || capability == token {
 		t.Fatalf("%q, %q, %v", capability, token, err)
 	}
-	again, second, err := b.MakeSecrets(t.Context(), "j", 2)
+	again, second, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "j", Number: 2})
 	if err != nil || again != capability || second == token {
 		t.Errorf("attempt 2 got %q and %q, %v", again, second, err)
 	}

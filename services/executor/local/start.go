@@ -160,12 +160,12 @@ func freePorts(n int) ([]int, error) {
 
 // Starting reports whether a supervisor is about to take the attempt over. A supervisor that failed says why in a
 // file, not here.
-func (b *Backend) Starting(job train.JobID, number int) (bool, error) {
+func (b *Backend) Starting(a train.Attempt) (bool, error) {
 	b.reap()
-	dir := b.Attempt(job, number)
+	dir := b.Attempt(a.Job, a.Number)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.preparing[dir] || b.child(dir) || b.troubles[dir] == nil && b.launched(job, number) {
+	if b.preparing[dir] || b.child(dir) || b.troubles[dir] == nil && b.launched(a.Job, a.Number) {
 		return true, nil
 	}
 	return false, cmp.Or(b.troubles[dir], errNotTaken)

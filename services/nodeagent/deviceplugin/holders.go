@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 // Holders finds out from the kubelet which devices the pods of others hold, whichever plugin gave them: the units of
 // this agent's resources, or the same GPU as NVIDIA's plugin knows it. One goroutine uses it.
 type Holders struct {
-	// Socket is where the kubelet answers; Namespace is that of jobs' pods, which do not count.
-	Socket, Namespace string
+	// Socket is where the kubelet answers.
+	Socket string
+	// Namespaces are those of jobs' pods, which do not count.
+	Namespaces []string
 	// OnChange is called with an error when it changes; nil is its end.
 	OnChange func(error)
 
@@ -66,7 +69,7 @@ func (h *Holders) list(ctx context.Context) (map[string]string, error) {
 	}
 	pods := map[string]string{}
 	for _, p := range answer.GetPodResources() {
-		if p.GetNamespace() == h.Namespace {
+		if slices.Contains(h.Namespaces, p.GetNamespace()) {
 			continue
 		}
 		holder := "pod " + p.GetNamespace() + "/" + p.GetName()

@@ -49,7 +49,7 @@ func TestPodsOfOthersHoldDevices(t *testing.T) {
 	t.Cleanup(server.Stop)
 
 	var troubles []error
-	h := Holders{Socket: socket, Namespace: "switchyard-jobs", OnChange: func(err error) { troubles = append(troubles, err) }}
+	h := Holders{Socket: socket, Namespaces: []string{"switchyard-jobs"}, OnChange: func(err error) { troubles = append(troubles, err) }}
 	held := func() []string {
 		var by []string
 		devices := []train.Device{{ID: "cpu:0"}}

@@ -32,15 +32,15 @@ func slugs(attempts []train.Attempt) map[string]train.Attempt {
 }
 
 // parseFolder parses "<namespace>_<pod>_<uid>"; ok is false if that is no pod of a known job.
-func parseFolder(folder, namespace string, known map[string]train.Attempt) (p pod, ok bool) {
+func parseFolder(folder string, known map[string]train.Attempt) (p pod, ok bool) {
 	parts := strings.Split(folder, "_")
-	if len(parts) != 3 || parts[0] != namespace {
+	if len(parts) != 3 {
 		return pod{}, false
 	}
 	rest, rank, found := cutNumber(parts[1])
 	name, attempt, more := cutNumber(rest)
 	a, is := known[name]
-	if !found || !more || !is || attempt > a.Number {
+	if !found || !more || !is || attempt > a.Number || parts[0] != a.Namespace {
 		return pod{}, false
 	}
 	return pod{folder: folder, uid: parts[2], job: a.Job, attempt: attempt, rank: rank}, true

@@ -30,13 +30,13 @@ type ground struct {
 func newGround(t rapid.TB, dir string) *ground {
 	return &ground{
 		t: t, root: filepath.Join(dir, "pods"), layout: installation.Layout{DataDir: dir},
-		attempts: []train.Attempt{{Job: "j1", Number: 1, Phase: train.PhaseRunning, Node: "n1", Devices: []train.DeviceID{"gpu:0"}}},
+		attempts: []train.Attempt{{Job: "j1", Number: 1, Namespace: "jobs", Phase: train.PhaseRunning, Node: "n1", Devices: []train.DeviceID{"gpu:0"}}},
 	}
 }
 
 func (g *ground) tailer() *Tailer {
 	return New(Config{
-		Root: g.root, Namespace: "jobs", Layout: g.layout, LimitBytes: joblog.MinLimit, Log: slog.New(slog.DiscardHandler),
+		Root: g.root, Layout: g.layout, LimitBytes: joblog.MinLimit, Log: slog.New(slog.DiscardHandler),
 		Attempts: func() []train.Attempt { return g.attempts }, Node: "n1", Receiver: &g.received,
 	})
 }
@@ -226,7 +226,7 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 			case "kill": // nothing is closed, nothing is stored
 				tail = g.tailer()
 			case "half": // killed between copying and storing
-				p, _ := parseFolder("jobs_j1-1-0_uid-j1-1-0", "jobs", slugs(g.attempts))
+				p, _ := parseFolder("jobs_j1-1-0_uid-j1-1-0", slugs(g.attempts))
 				for _, path := range logFiles(filepath.Join(g.root, p.folder)) {
 					if err := tail.find(p, path, g.attempts[0]); err != nil {
 						t.Fatal(err)
@@ -249,7 +249,7 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 }
 
 func TestFolders(t *testing.T) {
-	known := slugs([]train.Attempt{{Job: "Bert_1", Number: 3}, {Job: "a-1", Number: 1}})
+	known := slugs([]train.Attempt{{Job: "Bert_1", Number: 3, Namespace: "jobs"}, {Job: "a-1", Number: 1, Namespace: "jobs"}})
 	bert := strings.TrimSuffix(train.PodName("Bert_1", 2, 11), "-2-11")
 	for folder, want := range map[string]pod{
 		"jobs_" + bert + "-2-11_u":      {job: "Bert_1", attempt: 2, rank: 11, uid: "u"},
@@ -265,7 +265,7 @@ func TestFolders(t *testing.T) {
 		"jobs_" + bert + "--2--11_u":    {},
 		"jobs_" + bert + "-2-999999999": {},
 	} {
-		got, ok := parseFolder(folder, "jobs", known)
+		got, ok := parseFolder(folder, known)
 		want.folder = got.folder
 		if got != want || ok != (want.job != "") {
 			t.Errorf("%s: %+v, want %+v", folder, got, want)

@@ -28,8 +28,8 @@ import (
 
 // Config says where logs come from and go to.
 type Config struct {
-	// Root is the kubelet's folder of pods' logs, Namespace the namespace of jobs' pods.
-	Root, Namespace string
+	// Root is the kubelet's folder of pods' logs.
+	Root string
 	// Layout has the folders of jobs; LimitBytes bounds the log in each.
 	Layout     installation.Layout
 	LimitBytes int64
@@ -107,7 +107,7 @@ func (t *Tailer) Poll(ctx context.Context) {
 	}
 	there := map[string]bool{}
 	for _, e := range entries {
-		p, ok := parseFolder(e.Name(), t.config.Namespace, known)
+		p, ok := parseFolder(e.Name(), known)
 		if !ok {
 			continue
 		}

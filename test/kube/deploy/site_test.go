@@ -86,6 +86,10 @@ func begin(t *testing.T) *site {
 		if out, err := cluster.Kubectl(context.Background(), "delete", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
 			t.Errorf("remove the overlay: %v\n%s", err, out)
 		}
+		if out, err := cluster.Kubectl(context.Background(), "delete", "--ignore-not-found", "--timeout=1m", "validatingadmissionpolicybinding/switchyard-jobs",
+			"validatingadmissionpolicy/switchyard-jobs", "persistentvolume/switchyard-snapshots"); err != nil {
+			t.Errorf("remove what is in no namespace: %v\n%s", err, out)
+		}
 		// The agent would say that the next bus has lost what this one had. The folder itself is mounted.
 		left, err := filepath.Glob(filepath.Join(cluster.Dir(), "private/var/lib/switchyard/*"))
 		for _, path := range left {
