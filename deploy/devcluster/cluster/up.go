@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -123,30 +124,38 @@ func (c *Cluster) chooseAddresses() error {
 	}
 	c.Address = "127.0.0.1"
 	c.Index = maxIndex
-	for _, port := range []*int{
-		&c.Ports.APIServer, &c.Ports.Etcd, &c.Ports.EtcdPeer, &c.Ports.ControllerManager, &c.Ports.Scheduler, &c.Ports.Kwok,
-	} {
-		free, err := freePort()
-		if err != nil {
-			return err
-		}
-		*port = free
+	ports := []*int{&c.Ports.APIServer, &c.Ports.Etcd, &c.Ports.EtcdPeer, &c.Ports.ControllerManager, &c.Ports.Scheduler, &c.Ports.Kwok}
+	free, err := freePorts(len(ports))
+	if err != nil {
+		return err
+	}
+	for i, port := range ports {
+		*port = free[i]
 	}
 	return nil
 }
 
-// freePort asks the kernel, which does not give the same one again soon.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+// The ports of programs lie below those that the kernel gives to connections, and below those of NodePorts: one of these
+// would be taken before its program listens.
+const lowestPort, highestPort = 15000, 29999
+
+// freePorts returns different ports on which nobody listens.
+func freePorts(number int) ([]int, error) {
+	var ports []int
+	var last error
+	for range 100 * number {
+		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			last = err
+			continue
+		}
+		defer listener.Close() // until all are found
+		if ports = append(ports, port); len(ports) == number {
+			return ports, nil
+		}
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return strconv.Atoi(port)
+	return nil, fmt.Errorf("find a free port: %w", last)
 }
 
 // startControlPlane starts etcd and the API server, and then what works through it.
