@@ -37,6 +37,8 @@ type Backend struct {
 	waitingSince map[key]time.Time
 	// refused are attempts that were ended before they had pods.
 	refused map[key]train.Exit
+	// unremoved are ended attempts of which something may be left in the cluster.
+	unremoved map[key]bool
 	// secretsSearched is when Secrets without pods were last searched for.
 	secretsSearched time.Time
 }
@@ -63,7 +65,7 @@ func newBackend(client kubernetes.Interface, o Options, killAfter time.Duration,
 	}
 	return &Backend{
 		cluster: c, secretStore: &secretStore{cluster: c, secrets: map[key]secret{}}, resizer: &resizer{cluster: c, resizings: map[key]*resizing{}},
-		conditions: newConditions(), killAfter: killAfter, queue: newTaskQueue(), waitingSince: map[key]time.Time{}, refused: map[key]train.Exit{},
+		conditions: newConditions(), killAfter: killAfter, queue: newTaskQueue(), waitingSince: map[key]time.Time{}, refused: map[key]train.Exit{}, unremoved: map[key]bool{},
 	}, nil
 }
 
@@ -99,6 +101,12 @@ func (b *Backend) Run(ctx context.Context, notify func(...train.JobID)) error {
 	}
 	work := pool.New().WithContext(ctx)
 	work.Go(func(ctx context.Context) error { return b.becomeReady(ctx, notify) })
+	work.Go(func(ctx context.Context) error {
+		for range tick.Every(ctx, removeInterval) {
+			b.removeAgain()
+		}
+		return nil
+	})
 	for range attemptsAtOnce {
 		work.Go(func(ctx context.Context) error {
 			b.queue.work(ctx, func(k key) { notify(k.job) })

@@ -26,6 +26,9 @@ const podPort = 29500
 const (
 	secretCapability = "capability"
 	secretToken      = "token"
+	// secretMark is what the processes of the attempt are found by. It follows from the token, which pods know by
+	// reference alone.
+	secretMark = "mark"
 	// tokenVariable brings the token into the address of the job API.
 	tokenVariable = "SWITCHYARD_JOB_TOKEN"
 )
@@ -244,7 +247,10 @@ func (t podTemplate) environment(rank int) []corev1.EnvVar {
 		delete(values, "DMLC_PS_ROOT_URI")
 	}
 	delete(values, tokenVariable)
-	env := append([]corev1.EnvVar{t.secret("JOB_UUID", secretCapability), t.secret(tokenVariable, secretToken)}, t.secretVariables()...)
+	delete(values, train.MarkVariable)
+	env := append([]corev1.EnvVar{
+		t.secret("JOB_UUID", secretCapability), t.secret(tokenVariable, secretToken), t.secret(train.MarkVariable, secretMark),
+	}, t.secretVariables()...)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if name != "JOB_UUID" {
 			env = append(env, corev1.EnvVar{Name: name, Value: values[name]})

@@ -107,7 +107,7 @@ func (s *secretStore) MakeSecrets(ctx context.Context, a train.Attempt) (capabil
 	immutable := true
 	wanted := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(a.Job)}}, Immutable: &immutable,
-		Data: map[string][]byte{secretCapability: []byte(capability), secretToken: []byte(token)},
+		Data: map[string][]byte{secretCapability: []byte(capability), secretToken: []byte(token), secretMark: []byte(train.Mark(a.Job, a.Number, token))},
 	}
 	delete(wanted.Labels, labelGeneration)
 	made, err := s.client.CoreV1().Secrets(k.namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})

@@ -49,12 +49,18 @@ func (b *Backend) Stop(ctx context.Context, a train.Attempt, _ time.Time) error 
 // Sweep has nothing to kill: an attempt is not lost before its pods have ended.
 func (b *Backend) Sweep(context.Context, train.Attempt) (int, error) { return 0, nil }
 
-// Forget removes what was made for an attempt whose end was published. Find finds again what could not be removed.
+// removeInterval is how often the removal of ended attempts is tried again: the API server was away, or a node was that
+// may have run a pod until now.
+const removeInterval = 10 * time.Second
+
+// Forget removes what was made for an attempt whose end was published, now or later. Find finds for the next executor
+// what this one could not remove.
 func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	k := b.keyOf(a)
 	b.mu.Lock()
 	delete(b.waitingSince, k)
 	delete(b.refused, k)
+	b.unremoved[k] = true
 	b.mu.Unlock()
 	b.forgetResizing(k)
 	b.forgetSecret(k)
@@ -69,6 +75,16 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	return nil
 }
 
+// removeAgain queues the removal of what is left of ended attempts.
+func (b *Backend) removeAgain() {
+	b.mu.Lock()
+	left := slices.Collect(maps.Keys(b.unremoved))
+	b.mu.Unlock()
+	for _, k := range left {
+		b.queue.begin(k, func(ctx context.Context) error { return b.remove(ctx, k) })
+	}
+}
+
 // remove deletes the Secret first: from then on no container of the attempt can start, whichever process creates a
 // pod. The Services are deleted with the Secret.
 func (b *Backend) remove(ctx context.Context, k key) error {
@@ -77,12 +93,21 @@ func (b *Backend) remove(ctx context.Context, k key) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", k.base(), err)
 	}
-	pods := slices.DeleteFunc(b.podsOf(k), b.mayStillRun)
+	all := b.podsOf(k)
+	pods := slices.DeleteFunc(slices.Clone(all), b.mayStillRun)
 	if err := b.release(ctx, pods); err != nil {
 		return err
 	}
 	now := int64(0)
-	return b.deletePods(ctx, pods, &now)
+	if err := b.deletePods(ctx, pods, &now); err != nil {
+		return err
+	}
+	if len(pods) == len(all) {
+		b.mu.Lock()
+		delete(b.unremoved, k)
+		b.mu.Unlock()
+	}
+	return nil
 }
 
 // ForgetAll does nothing: nothing of a job is kept beyond its attempts.

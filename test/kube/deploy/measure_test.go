@@ -22,7 +22,7 @@ strategy: parameter_server
 parameter_servers: {max: 2}
 launch: per_device
 batch_size: 32
-training_set_size: 2000
+training_set_size: 20000
 max_epochs: 4
 `
 
