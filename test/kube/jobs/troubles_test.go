@@ -51,7 +51,7 @@ func TestJobsThatCannotRun(t *testing.T) {
 	y.submit("wrong", 3, 1, func(s *train.Spec) { s.Command = []string{"/trainer", "-hidden", "-1"} })
 	y.plan(on("greedy", "gpu:0"), on("wrong", "gpu:1"))
 	y.state("greedy", train.StateFailed)
-	y.awaitReason("greedy", "TooManyRestarts", "ran out of main memory: the limit is 300Mi")
+	y.awaitReason("greedy", "OutOfMemory", "ran out of main memory: the limit is 300Mi")
 	y.state("wrong", train.StateFailed)
 	y.awaitReason("wrong", "ExitStatus", "")
 	y.nothingLeft()
