@@ -15,6 +15,8 @@ type Web struct {
 	Hosts  []string
 	// MetricsJobs is the number of jobs with metrics of their own.
 	MetricsJobs int
+	// KubernetesAudience is that of the tokens of Kubernetes that are taken over TCP; empty: none are.
+	KubernetesAudience string
 }
 
 // Declare declares the section web.
@@ -33,6 +35,7 @@ func (c *Web) Declare(set *config.Set) {
 		return nil
 	})
 	s.Strings(&c.Hosts, "web-hosts", nil, "names under which browsers reach the page, besides localhost and addresses, such as the name of a proxy").As("hosts")
+	s.String(&c.KubernetesAudience, "web-kubernetes-audience", "", "audience of the tokens of Kubernetes by which people and pods are known over TCP, such as switchyard; empty: none are taken").As("kubernetes_audience")
 	s.String(&c.SharedSocket, "web-shared-socket", "", "Unix socket for the other users of the machine, each as himself, such as /run/switchyard/web.sock; empty: the owner of the data folder is the only user").
 		As("shared_socket").Check(func() error {
 		if c.SharedSocket == "" {

@@ -20,16 +20,19 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 	"github.com/switchyard-dl/switchyard/services/web/session"
 )
 
 // sessionsName is the file in the data folder with the hashes of the sessions in force.
 const sessionsName = "web-sessions.json"
 
-// door finds out who asks: over a Unix socket the user of the machine at its other end, over TCP who has a session. It
-// refuses what a browser sends for another site.
+// door finds out who asks: over a Unix socket the user of the machine at its other end, over TCP who has a session, or
+// shows a token of Kubernetes. It refuses what a browser sends for another site.
 type door struct {
 	people *people
+	// tokens says whose a token is; nil if none are taken.
+	tokens tokens
 	// path is the file of the sessions.
 	path string
 	// hosts are names of this machine under which browsers may know the page, besides localhost and addresses.
@@ -40,6 +43,11 @@ type door struct {
 	book *session.Book
 	// url is the address of the page; empty if it is not served over TCP.
 	url string
+}
+
+// tokens finds out whose a token is. The error is kubetoken.ErrRefused if it is nobody's.
+type tokens interface {
+	Who(ctx context.Context, token string) (name string, err error)
 }
 
 func newDoor(path string, hosts []string, now func() time.Time) (*door, error) {
@@ -57,7 +65,7 @@ func newDoor(path string, hosts []string, now func() time.Time) (*door, error) {
 	return d, nil
 }
 
-// asker is who asks, and whether by a session.
+// asker is who asks, and whether by a session or a token.
 type asker struct {
 	session.Who
 	session bool
@@ -91,10 +99,25 @@ func (d *door) onSocket(next http.Handler) http.Handler {
 	})
 }
 
-// onTCP serves people with a session; all others get the page alone, which says how to log in.
+// unproven is the answer to a token that says nothing.
+func unproven(err error) api.Problem {
+	if errors.Is(err, kubetoken.ErrRefused) {
+		return problem(http.StatusUnauthorized, err.Error(), "make a token for this service: kubectl create token ACCOUNT --audience AUDIENCE")
+	}
+	return problem(http.StatusServiceUnavailable, err.Error(), "try again")
+}
+
+// onTCP serves people with a session or a token; all others get the page alone, which says how to log in.
 func (d *door) onTCP(next http.Handler) http.Handler {
 	return d.guarded(func(w http.ResponseWriter, r *http.Request) {
-		if who, ok := d.find(r); ok {
+		if token, shown := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); shown && d.tokens != nil {
+			name, err := d.tokens.Who(r.Context(), token)
+			if err != nil {
+				writeProblem(w, unproven(err))
+				return
+			}
+			r = by(r, asker{Who: session.Who{Name: name}, session: true})
+		} else if who, ok := d.find(r); ok {
 			r = by(r, asker{Who: who, session: true})
 		} else if strings.HasPrefix(r.URL.Path, "/api/") && (r.URL.Path != api.SessionPath || r.Method != http.MethodPost) {
 			writeProblem(w, problem(http.StatusUnauthorized, "nobody is logged in here, or the session has ended", "run `switchyard open` and follow the link that it prints"))

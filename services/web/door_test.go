@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 )
 
 // openBench is a bench whose page is served over TCP.
@@ -261,4 +264,54 @@ func TestTheStreamGoesOnOverTCP(t *testing.T) {
 		}
 		stream.Body.Close()
 	}
+}
+
+// givenTokens has the name that belongs to a token; all other tokens are nobody's.
+type givenTokens map[string]string
+
+func (g givenTokens) Who(_ context.Context, token string) (string, error) {
+	switch name := g[token]; name {
+	case "":
+		return "", fmt.Errorf("%w: Kubernetes does not know the token", kubetoken.ErrRefused)
+	case "away":
+		return "", io.ErrUnexpectedEOF
+	default:
+		return name, nil
+	}
+}
+
+// Over TCP a token of Kubernetes says who asks, if the operator takes them; a session beside it counts for nothing.
+func TestATokenSaysWhoAsks(t *testing.T) {
+	d, err := newDoor(filepath.Join(t.TempDir(), "sessions"), nil, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(d.onTCP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := askerOf(r.Context())
+		_, _ = fmt.Fprintf(w, "%s %v", who.Name, who.Owner)
+	})))
+	defer server.Close()
+	ask := func(authorization string, status int, want string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+api.Prefix+"/jobs", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", authorization)
+		response, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != status || !strings.Contains(string(body), want) {
+			t.Errorf("%q: %s %s, %v; want %d %q", authorization, response.Status, body, err, status, want)
+		}
+	}
+	ask("Bearer anns", http.StatusUnauthorized, "nobody is logged in")
+	d.tokens = givenTokens{"anns": "ann", "late": "away"}
+	ask("Bearer anns", http.StatusOK, "ann false")
+	ask("Bearer another", http.StatusUnauthorized, "does not know the token")
+	ask("Bearer late", http.StatusServiceUnavailable, "try again")
+	ask("Basic anns", http.StatusUnauthorized, "nobody is logged in")
+	ask("", http.StatusUnauthorized, "nobody is logged in")
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 	"github.com/switchyard-dl/switchyard/services/web/metrics"
 	"github.com/switchyard-dl/switchyard/services/web/session"
 )
@@ -67,6 +68,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	d, err := newDoor(filepath.Join(p.Common.DataDir, sessionsName), s.config.Hosts, s.now)
 	if err != nil {
 		return err
+	}
+	if s.config.KubernetesAudience != "" {
+		if d.tokens, err = kubetoken.New(s.config.KubernetesAudience, s.now); err != nil {
+			return err
+		}
 	}
 	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: newRefusals(b, p.Log, s.now), floods: newRefusals(b, p.Log, s.now), rates: newRates(s.now), now: s.now, closing: ctx.Done()}.handler()
 	doors := []doorway{s.socket(p, d.onSocket(answers))}

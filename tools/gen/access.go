@@ -27,7 +27,7 @@ A user of the machine then needs no setting: ` + "`switchyard`" + ` finds the se
 ` + "`$SWITCHYARD_SOCKET`" + `. The kernel tells the service who is connected, so nobody can ask in another's name, and what a
 submission says about its user must be true. Facts of the bus that came this way name the person in
 the header Yard-By, signed by web. The holder of the bus's key ` + "`user.nk`" + ` can name nobody: he asks as the owner of
-the installation, and records call him user.nk.
+the installation, and records call him user.nk. On Kubernetes [a token](kubernetes.md#people) says who asks.
 
 ` + "```sh" + `
 switchyard user set ann --tenant vision            # a user by default

@@ -135,8 +135,8 @@ func (c *Cluster) chooseAddresses() error {
 	return nil
 }
 
-// The ports of programs lie below those that the kernel gives to connections, and below those of NodePorts: one of these
-// would be taken before its program listens.
+// The ports of programs lie below those that the kernel gives to connections, and below those of NodePorts: one of
+// these would be taken before its program listens.
 const lowestPort, highestPort = 15000, 29999
 
 // freePorts returns different ports on which nobody listens.

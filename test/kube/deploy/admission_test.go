@@ -15,7 +15,7 @@ const podOfAJob = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "j-1
 	"securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
 	"containers": [{"name": "job", "image": "trainer:1", "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}`
 
-// The API server refuses in a namespace of jobs what is no pod of a job, whoever asks.
+// The API server refuses in a namespace of jobs what is no pod of a job, from the executor as from others.
 func TestWhatMayBeMadeInANamespaceOfJobs(t *testing.T) {
 	s := begin(t)
 	s.kubectl("apply", "-f", filepath.Join(manifests, "base", "policy.yaml"))

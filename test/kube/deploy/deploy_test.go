@@ -64,6 +64,7 @@ func TestTheManifestsRunJobs(t *testing.T) {
 	s.kubectl("-n", "switchyard", "delete", "pod", "-l", "app.kubernetes.io/name in (executor,planner)", "--force",
 		"--grace-period=0")
 	s.succeeded("wide", "urgent")
+	s.servesPeople()
 }
 
 // TestReplicasOutliveTheirLeaders runs three servers of the bus and two processes of each service, and kills the

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// peer is a pod as policies see it, or only an address if it has no namespace: outside of the cluster, or a process with
-// the network of its node.
+// peer is a pod as policies see it, or only an address if it has no namespace: outside of the cluster, or a process
+// with the network of its node.
 type peer struct{ namespace, name, space, label, address string }
 
 // service is a pod of the namespace of the services.
@@ -79,6 +79,11 @@ func TestPoliciesSayWhoReachesWhom(t *testing.T) {
 		{watcher, service("bus"), 6222, false},
 		{peer{namespace: "other", name: "pod"}, service("planner"), 9100, false},
 		{peer{namespace: "other", name: "bus"}, service("bus"), 6222, false},
+		{service("web"), outside, 6443, true},
+		{peer{namespace: "ingress", name: "proxy", space: "switchyard.dev/people"}, service("web"), 7470, true},
+		{peer{namespace: "ingress", name: "proxy", space: "switchyard.dev/people"}, service("web"), 9100, false},
+		{peer{namespace: "other", name: "pod"}, service("web"), 7470, false},
+		{vision, service("web"), 7470, false},
 		{job, service("bus"), 4222, false},
 		{job, service("bus"), 6222, false},
 		{job, service("planner"), 9100, false},

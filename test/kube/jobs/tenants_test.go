@@ -8,8 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// The pods of a tenant's jobs, their Secrets and Services are in the tenant's namespace, with the Secrets that the jobs refer
-// to; an executor that starts anew finds them there.
+// The pods of a tenant's jobs, their Secrets and Services are in the tenant's namespace, with the Secrets that the jobs
+// refer to; another executor finds them there.
 func TestTenantsHaveNamespaces(t *testing.T) {
 	const namespace = "team-vision"
 	y := newYard(t, "--tenant-namespaces=default="+namespace) // the tenant of who has no record

@@ -26,8 +26,8 @@ func (a *Console) complete(words func(ctx context.Context, y Yard, given []strin
 		const nothingElse = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		y, found := a.findWeb(ctx)
-		if !found {
+		y, err := a.findWeb(ctx)
+		if err != nil {
 			return nil, nothingElse
 		}
 		return begin(words(ctx, y, given, begun), begun), nothingElse

@@ -277,7 +277,7 @@ func (a *Console) PageLink(ctx context.Context) (link api.Link, err error) {
 	within, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for range tick.Every(within, 100*time.Millisecond) {
-		if y, found := a.findWeb(within); found {
+		if y, err := a.findWeb(within); err == nil {
 			return y.link(ctx)
 		}
 	}

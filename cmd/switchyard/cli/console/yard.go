@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,7 +68,11 @@ func (a *Console) WithYard(cmd *cobra.Command, f func(ctx context.Context, y Yar
 
 // Yard opens the installation. The caller calls done when it needs it no longer.
 func (a *Console) Yard(ctx context.Context) (y Yard, done func(), err error) {
-	if web, found := a.findWeb(ctx); found {
+	web, err := a.findWeb(ctx)
+	if err != nil && serverNamed() {
+		return nil, nil, err
+	}
+	if err == nil {
 		if err := build.Agree(build.This(), web.build, "the service web"); err != nil {
 			return nil, nil, err
 		}
@@ -95,40 +100,55 @@ func (a *Console) onBus(ctx context.Context) (y Yard, done func(), err error) {
 
 // Web returns the program of the service web, if that answers.
 func (a *Console) Web(ctx context.Context) (program contract.Build, answers bool) {
-	y, answers := a.findWeb(ctx)
-	return y.build, answers
+	y, err := a.findWeb(ctx)
+	return y.build, err == nil
 }
 
 // findWeb finds the service web of this user's installation or, if he has none, that of the machine.
-func (a *Console) findWeb(ctx context.Context) (onSocket, bool) {
-	if shared := os.Getenv("SWITCHYARD_SOCKET"); shared != "" {
-		y, _, answers := askWeb(ctx, shared)
-		return y, answers
+func (a *Console) findWeb(ctx context.Context) (onSocket, error) {
+	if serverNamed() {
+		y, _, err := askWeb(ctx, newOnServer(os.Getenv(socketVariable), os.Getenv("SWITCHYARD_TOKEN_FILE")), serverPatience)
+		return y, err
+	}
+	if shared := os.Getenv(socketVariable); shared != "" {
+		y, _, err := askWeb(ctx, newOnSocket(shared), socketPatience)
+		return y, err
 	}
 	place, err := installation.ReadContext(a.ContextPath())
 	if err == nil {
-		if y, bus, answers := askWeb(ctx, filepath.Join(place.DataDir, api.SocketName)); answers && bus == a.URL() {
-			return y, true
+		if y, bus, err := askWeb(ctx, newOnSocket(filepath.Join(place.DataDir, api.SocketName)), socketPatience); err == nil && bus == a.URL() {
+			return y, nil
 		}
 	}
 	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || err == nil && installation.Answers(ctx, place.NATS) {
-		return onSocket{}, false
+		return onSocket{}, errGone
 	}
-	y, _, answers := askWeb(ctx, installation.SharedSocket)
-	return y, answers
+	y, _, err := askWeb(ctx, newOnSocket(installation.SharedSocket), socketPatience)
+	return y, err
 }
 
-// askWeb asks the service web at a socket which bus it serves.
-func askWeb(ctx context.Context, socket string) (y onSocket, bus string, answers bool) {
-	y = newOnSocket(socket)
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// socketVariable names the socket of the service web, or its URL.
+const socketVariable = "SWITCHYARD_SOCKET"
+
+// serverNamed reports whether the user has named a server by its URL: no other installation is meant then.
+func serverNamed() bool { return strings.Contains(os.Getenv(socketVariable), "://") }
+
+// How long the service web may take to answer who it is: a server may have to ask Kubernetes first.
+const (
+	socketPatience = time.Second
+	serverPatience = 15 * time.Second
+)
+
+// askWeb asks the service web which bus it serves.
+func askWeb(ctx context.Context, y onSocket, patience time.Duration) (_ onSocket, bus string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var about api.About
-	_, err := y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
+	_, err = y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
 	if y.build = about.Build; y.build.Events == 0 {
 		y.build = build.First(about.Version)
 	}
-	return y, about.Bus, err == nil
+	return y, about.Bus, err
 }
 
 // FindJobs finds all jobs, each once, or fails.

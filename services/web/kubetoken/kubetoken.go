@@ -1,0 +1,137 @@
+// Package kubetoken finds out from Kubernetes whose token a person or a pod shows. It decides nothing about what they
+// may do.
+package kubetoken
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/switchyard-dl/switchyard/libs/access"
+)
+
+// Bounds of what the API server is asked.
+const (
+	// reviewTime bounds one question.
+	reviewTime = 5 * time.Second
+	// acceptedFor and refusedFor are how long an answer counts: a token that was withdrawn is good for as long.
+	acceptedFor = time.Minute
+	refusedFor  = 10 * time.Second
+	// mostKnown bounds the answers that are remembered.
+	mostKnown = 4096
+	// questionsPerSecond is the most that strangers with made-up tokens can have the API server do.
+	questionsPerSecond = 20
+)
+
+// ErrRefused means that Kubernetes does not vouch for a token, or for whom has no name here.
+var ErrRefused = errors.New("refused")
+
+// Reviewer asks the API server whose a token is, and remembers the answer for a short while.
+type Reviewer struct {
+	reviews  client.TokenReviewInterface
+	audience string
+	now      func() time.Time
+
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]answer
+}
+
+type answer struct {
+	name  string
+	err   error
+	until time.Time
+}
+
+// New makes a reviewer of tokens for an audience. It asks the cluster of KUBECONFIG, else the one in which this process
+// is a pod.
+func New(audience string, now func() time.Time) (*Reviewer, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server of Kubernetes (web.kubernetes_audience wants its word): %w", err)
+	}
+	config.QPS, config.Burst, config.UserAgent = questionsPerSecond, questionsPerSecond, "switchyard-web"
+	c, err := client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of Kubernetes: %w", err)
+	}
+	return newReviewer(c.TokenReviews(), audience, now), nil
+}
+
+func newReviewer(reviews client.TokenReviewInterface, audience string, now func() time.Time) *Reviewer {
+	return &Reviewer{reviews: reviews, audience: audience, now: now, known: map[[sha256.Size]byte]answer{}}
+}
+
+// Who returns the name of the person or pod that shows a token. The error is ErrRefused if the token says nothing; with
+// any other one the API server has not answered.
+func (r *Reviewer) Who(ctx context.Context, token string) (string, error) {
+	key := sha256.Sum256([]byte(token))
+	r.mu.Lock()
+	a, known := r.known[key]
+	r.mu.Unlock()
+	if known && r.now().Before(a.until) {
+		return a.name, a.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTime)
+	defer cancel()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{r.audience}}}
+	done, err := r.reviews.Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("ask Kubernetes whose a token is: %w", err)
+	}
+	name, err := r.judge(done.Status)
+	r.keep(key, name, err)
+	return name, err
+}
+
+func (r *Reviewer) keep(key [sha256.Size]byte, name string, err error) {
+	now := r.now()
+	a := answer{name, err, now.Add(acceptedFor)}
+	if err != nil {
+		a.until = now.Add(refusedFor)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= mostKnown {
+		maps.DeleteFunc(r.known, func(_ [sha256.Size]byte, a answer) bool { return !now.Before(a.until) })
+	}
+	if len(r.known) >= mostKnown {
+		clear(r.known)
+	}
+	r.known[key] = a
+}
+
+// judge returns the name that the answer of the API server gives.
+func (r *Reviewer) judge(s authenticationv1.TokenReviewStatus) (string, error) {
+	switch {
+	case !s.Authenticated:
+		return "", fmt.Errorf("%w: Kubernetes does not know the token: it may have expired, or be for another audience than %s", ErrRefused, r.audience)
+	case !slices.Contains(s.Audiences, r.audience):
+		return "", fmt.Errorf("%w: the token is not for the audience %s", ErrRefused, r.audience)
+	}
+	return nameOf(s.User.Username)
+}
+
+// nameOf returns the name here of a user of Kubernetes. A service account is NAMESPACE.NAME, so nobody else has a name
+// with a dot.
+func nameOf(user string) (string, error) {
+	name := user
+	account, is := strings.CutPrefix(user, "system:serviceaccount:")
+	if is {
+		name = strings.Replace(account, ":", ".", 1)
+	}
+	if _, err := access.Key(name); err != nil || !is && strings.Contains(name, ".") {
+		return "", fmt.Errorf("%w: Kubernetes calls who shows the token %q, which is no name here: want 1 to 63 letters, digits, '_' or '-', or a service account", ErrRefused, user)
+	}
+	return name, nil
+}
