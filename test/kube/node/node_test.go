@@ -264,7 +264,7 @@ func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node, job train.J
 		t.Fatal(err)
 	}
 	attempt := train.Attempt{
-		Job: job, Number: 1, Node: n.ID, Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning, CapabilityHash: hash("secret"), TokenHash: hash("token"),
+		Job: job, Number: 1, Namespace: jobsNamespace, Node: n.ID, Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning, CapabilityHash: hash("secret"), TokenHash: hash("token"),
 	}
 	if _, err := attempts.Swap(t.Context(), string(attempt.Job), attempt, 0); err != nil {
 		t.Fatal(err)
