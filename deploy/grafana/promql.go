@@ -26,7 +26,11 @@ func jobLinks() []field {
 		{name: "Time", hidden: true},
 		{name: "job_id", title: "Job", link: "${page}/#/jobs/${__value.raw}", about: "Page of the job"},
 		{name: "name", title: "Name", link: "/d/switchyard-user?var-job=${__data.fields.job_id}&${__url_time_range}", about: "Curves of the job"},
-		{name: "user", title: "User"}, {name: "tenant", title: "Tenant"}, {name: "project", title: "Project"}, {name: "state", title: "State"}, {name: "reason", title: "Reason"},
+		{name: "user", title: "User"},
+		{name: "tenant", title: "Tenant"},
+		{name: "project", title: "Project"},
+		{name: "state", title: "State"},
+		{name: "reason", title: "Reason"},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -173,10 +174,8 @@ func (l *lab) paths() map[string]bool {
 			return err
 		}
 		below := strings.TrimPrefix(path, l.root)
-		for _, other := range []string{"/proc", "/sys", "/home", "/tmp", "/var/lib/dpkg", "/var/log"} {
-			if below == other {
-				return filepath.SkipDir
-			}
+		if slices.Contains([]string{"/proc", "/sys", "/home", "/tmp", "/var/lib/dpkg", "/var/log"}, below) {
+			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(below, ".log") && (filepath.Dir(below) != "/etc" || !strings.HasSuffix(below, "-")) {
 			all[below] = true

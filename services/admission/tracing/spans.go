@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -154,9 +155,7 @@ func (l *life) finish(f Fact, outcome, failure string) {
 func (l *life) end(f Fact, name string, start time.Time, more map[string]any, failure string) {
 	s := Span{Trace: l.trace, Name: name, Start: start, End: f.At, Failure: failure, By: f.Sequence, Attributes: map[string]any{}}
 	for _, from := range []map[string]any{l.common, more} {
-		for key, value := range from {
-			s.Attributes[key] = value
-		}
+		maps.Copy(s.Attributes, from)
 	}
 	root := id(8, l.trace, spanJob, fmt.Sprint(l.number))
 	switch name {
