@@ -26,6 +26,8 @@ type NodeAgent struct {
 	Machine      string
 	JobAPI       string
 	MPSDir       string
+	MPSDaemon    bool
+	MPSLogDir    string
 	Kubelet      Kubelet
 	Meters       Meters
 	Probes       Probes
@@ -116,6 +118,9 @@ func (c *NodeAgent) Declare(set *config.Set) {
 	s.String(&c.JobAPI, "job-api", AnyLocalPort, "address of the job API: loopback, or the node's own if jobs are pods (port 0: a free one, kept over restarts)").Flag().NoVariable()
 	s.String(&c.MPSDir, "mps-pipe-directory", "", "folder of the pipes of NVIDIA's MPS daemon").
 		Shown("CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps").Check(func() error { return absoluteOrNone(c.MPSDir) })
+	s.Bool(&c.MPSDaemon, "mps-daemon", false, "start NVIDIA's MPS daemon, start it again if it ends, and stop it with the agent")
+	s.String(&c.MPSLogDir, "mps-log-directory", "", "folder of the logs of that daemon").
+		Shown("nodeagent/mps-log in the data folder").Check(func() error { return absoluteOrNone(c.MPSLogDir) })
 	c.Meters.declare(s)
 	c.Probes.declare(s)
 	c.Kubelet.declare(s)

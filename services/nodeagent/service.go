@@ -153,10 +153,18 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
 		work.Go(synced.Then(loop))
 	}
-	for _, loop := range slices.Concat(open.loops(api.Handler()), opened.loops, probing.loops(), limits.loops(t.limits, synced)) {
+	for _, loop := range slices.Concat(open.loops(api.Handler()), opened.loops, probing.loops(), limits.loops(t.limits, synced), s.superviseMPS(daemon, dir, p)) {
 		work.Go(loop)
 	}
 	return work.Wait()
+}
+
+// superviseMPS returns the loop that keeps the daemon running, if the operator asked for it.
+func (s *Service) superviseMPS(daemon *mps.Daemon, dir string, p run.Process) []func(context.Context) error {
+	if !s.config.MPSDaemon {
+		return nil
+	}
+	return []func(context.Context) error{mps.Supervise(daemon, dir, s.config.MPSLogDir, proc.Root("/proc"), p.Log).Run}
 }
 
 // describe returns a function that describes the node. Pods do not see the agent's socket.
