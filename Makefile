@@ -18,15 +18,16 @@ PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3)
 TESTFLAGS ?=
 # One package to work on, for example `make test PKG=./libs/event/...`.
 PKG       ?= ./...
-# The generators of the pages on facts and records and of the Helm chart (it holds kustomize and Helm), and the maker of releases, are Go
-# modules of their own, so that what they need is no dependency of the product.
+# The generators of the pages on facts and records and of the Helm chart (it holds kustomize and Helm), the maker of releases and that of the
+# documentation site (it holds Hugo) are Go modules of their own, so that what they need is no dependency of the product.
 GEN          = tools/gen
 CHART        = tools/chart
 RELEASE      = tools/release
-TOOL_MODULES = $(foreach module,$(GEN) $(CHART) $(RELEASE),$(if $(filter ./... ./$(module)%,$(PKG)),$(module)))
+SITE         = tools/site
+TOOL_MODULES = $(foreach module,$(GEN) $(CHART) $(RELEASE) $(SITE),$(if $(filter ./... ./$(module)%,$(PKG)),$(module)))
 # The laboratory is a Go module of its own: `make test PKG=./lab/sharing` runs there, and all packages are those of both modules.
 LAB         := $(BIN)/switchyard-lab
-PRODUCT_PKG  = $(filter-out ./lab/% ./$(GEN)% ./$(CHART)% ./$(RELEASE)%,$(PKG))
+PRODUCT_PKG  = $(filter-out ./lab/% ./$(GEN)% ./$(CHART)% ./$(RELEASE)% ./$(SITE)%,$(PKG))
 LAB_PKG      = $(if $(filter ./...,$(PKG)),./...,$(patsubst ./lab/%,./%,$(filter ./lab/%,$(PKG))))
 BENCH     ?= .
 BENCHTIME ?= 1s
@@ -47,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: site release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -186,10 +187,22 @@ prose: tools-go
 
 links: $(PROGRAMS) $(LAB)
 	$(GO) run ./tools/linkcheck -bin $(BIN)
+	cd $(SITE) && $(GO) run .
+
+# Minutes the first time, to compile Hugo.
+HUGO := $(BIN)/hugo
+
+$(HUGO): $(SITE)/go.mod $(SITE)/go.sum | tools-go
+	cd $(SITE) && CGO_ENABLED=0 nice $(GO) build -ldflags '-s -w' -o $(abspath $@) github.com/gohugoio/hugo
+	@touch $@
+
+site: $(HUGO) ## build the documentation site into bin/site, and check every link of it
+	cd $(SITE) && $(GO) run . -hugo $(abspath $(HUGO)) -out $(abspath $(BIN))/site
 
 generate: tools-cc ## write the generated files anew
 	cd $(GEN) && $(GO) run .
 	$(GO) run ./cmd/switchyard-server reference > docs/configuration.md
+	{ $(GO) run ./cmd/switchyard manual; $(GO) run ./cmd/switchyard-server manual; } > docs/cli.md
 	$(GO) run ./cmd/switchyard config schema > deploy/switchyard.schema.json
 	$(GO) run ./deploy/grafana
 

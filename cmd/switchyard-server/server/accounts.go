@@ -26,7 +26,7 @@ With --hosts the folders of all processes and of the bus also get tls.crt, tls.k
 
 With --kubernetes it also writes kustomization.yaml, which the overlays in deploy/k8s include, and which kubectl apply -k takes beside the Helm chart.`,
 		Example: `  switchyard bus accounts --keys ./keys --hosts nats.example.org --node gpu-1 --node gpu-2
-  switchyard bus accounts --keys deploy/k8s/overlays/development/keys --kubernetes`,
+  switchyard bus accounts --keys ./keys --kubernetes`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if a.Keys == "" {

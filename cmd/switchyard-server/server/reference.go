@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/libs/manual"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 )
 
@@ -16,5 +17,13 @@ func (a *app) referenceCommand() *cobra.Command {
 			_, err := io.WriteString(a.Stdout, settings.Reference())
 			return err
 		},
+	}
+}
+
+// manualCommand prints the server's part of docs/cli.md.
+func (a *app) manualCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "manual", Short: "Print the reference of the commands as Markdown", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return manual.Server(a.Stdout, cmd.Root()) },
 	}
 }

@@ -83,7 +83,7 @@ func Commands() []console.Command { return append(jobs.Commands(), otherCommands
 // otherCommands returns the commands that people use less often than those of jobs.
 func otherCommands() []console.Command {
 	single := []console.Command{
-		install.Command, demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
+		manualCommand, install.Command, demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
 	return slices.Concat(results.Commands(), cluster.Commands(), whatif.Commands(), people.Commands(), single)
