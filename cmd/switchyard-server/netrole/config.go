@@ -26,7 +26,8 @@ type Config struct {
 	Interval, Cycle time.Duration
 	// KeyFile is the file in which the controller keeps the key of probes, PathsFile that of their paths. config.xml
 	// does not set them.
-	KeyFile, PathsFile string
+	KeyFile   string `json:"-"`
+	PathsFile string `json:"-"`
 }
 
 // ParseConfig reads a file; the error names every line that is wrong.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +28,8 @@ type controller struct {
 	config Config
 	log    *slog.Logger
 	key    []byte
+	// servers are those of the configuration, by name.
+	servers map[train.NodeID]bool
 
 	mu    sync.Mutex
 	paths map[train.NodeID]train.Paths
@@ -55,7 +56,10 @@ func Controller(ctx context.Context, c Config, log *slog.Logger, ready func(net.
 
 // newController continues with the stored key and paths.
 func newController(c Config, log *slog.Logger) (*controller, error) {
-	s := &controller{config: c, log: log, changed: true, heard: map[train.NodeID]time.Time{}}
+	s := &controller{config: c, log: log, changed: true, heard: map[train.NodeID]time.Time{}, servers: map[train.NodeID]bool{}}
+	for _, server := range c.Servers {
+		s.servers[nodeOf(server)] = true
+	}
 	var errs [2]error
 	s.key, errs[0] = keepKey(c.KeyFile)
 	s.paths, errs[1] = readPaths(c.PathsFile, log)
@@ -137,6 +141,7 @@ const pingsQuery = "pings"
 
 func (s *controller) handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /config", s.answerConfig)
 	mux.HandleFunc("GET /pinglists", s.answer)
 	mux.HandleFunc("GET /pinglists/{node}", s.answerOne)
 	mux.HandleFunc("POST /paths", s.found)
@@ -159,6 +164,11 @@ func (s *controller) compute(before map[train.NodeID]train.Pinglist, paths []tra
 		lists[node] = l
 	}
 	return lists
+}
+
+// answerConfig serves what the other roles need to know, so that they need no copy of the file.
+func (s *controller) answerConfig(w http.ResponseWriter, _ *http.Request) {
+	answer(w, &s.mu, func() any { return s.config })
 }
 
 func (s *controller) answer(w http.ResponseWriter, _ *http.Request) {
@@ -194,9 +204,7 @@ func (s *controller) hear(node train.NodeID) {
 	s.heard[node] = time.Now()
 }
 
-func (s *controller) knows(node train.NodeID) bool {
-	return slices.ContainsFunc(s.config.Servers, func(server netip.Addr) bool { return nodeOf(server) == node })
-}
+func (s *controller) knows(node train.NodeID) bool { return s.servers[node] }
 
 // answer writes the value that find returns under the lock. The value must not change afterwards: answer holds the
 // lock neither while it encodes nor while a slow client reads.

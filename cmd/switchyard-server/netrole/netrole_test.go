@@ -84,12 +84,22 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 		})
 	}
 	goes(func() error { return Controller(ctx, c, log, func(net.Addr) {}) })
-	goes(func() error { return Diagnose(ctx, c, log, func(net.Addr) {}) })
+	// Only the controller has the file.
+	follows := func(role func(context.Context, Config) error) {
+		goes(func() error {
+			err := Follow(ctx, c.Controller, log, role)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		})
+	}
+	follows(func(ctx context.Context, c Config) error { return Diagnose(ctx, c, log, func(net.Addr) {}) })
 	lossy := c.Servers[3]
 	for _, s := range c.Servers {
-		goes(func() error { return Pinger(ctx, c, s, log) })
+		follows(func(ctx context.Context, c Config) error { return Pinger(ctx, c, s, log) })
 		if s != lossy {
-			goes(func() error { return Responder(ctx, c, s, log) })
+			follows(func(ctx context.Context, c Config) error { return Responder(ctx, c, s, log) })
 		}
 	}
 	// In place of the fourth responder stands one that never hears anything: it reports, and all probes to it are lost.

@@ -16,9 +16,13 @@ import (
 
 // roleFlags are the flags of a role of deTector.
 type roleFlags struct {
-	config string
-	host   string
+	config     string
+	controller string
+	host       string
 }
+
+// role is the work of a role for one server, or for none.
+type role func(ctx context.Context, c netrole.Config, host netip.Addr, log *slog.Logger) error
 
 func (f *roleFlags) read() (netrole.Config, error) {
 	if f.config == "" {
@@ -36,28 +40,65 @@ func (f *roleFlags) read() (netrole.Config, error) {
 	return c, nil
 }
 
-// netRoleCommand makes the command of a role. onHost says that the role runs for one server.
-func (a *app) netRoleCommand(use, short string, onHost bool, work func(ctx context.Context, c netrole.Config, host netip.Addr, log *slog.Logger) error) *cobra.Command {
+// run runs a role with the configuration of a file or of the controller.
+func (f *roleFlags) run(ctx context.Context, onHost bool, work role, log *slog.Logger) error {
+	with := func(ctx context.Context, c netrole.Config) error {
+		host, err := f.server(c, onHost)
+		if err != nil {
+			return err
+		}
+		return work(ctx, c, host, log)
+	}
+	if f.controller != "" {
+		if _, _, err := net.SplitHostPort(f.controller); err != nil {
+			return exit.Usagef("--controller: %v", err)
+		}
+		return netrole.Follow(ctx, f.controller, log, with)
+	}
+	c, err := f.read()
+	if err != nil {
+		return err
+	}
+	return with(ctx, c)
+}
+
+// server is the server of a role that has one.
+func (f *roleFlags) server(c netrole.Config, onHost bool) (netip.Addr, error) {
+	if !onHost {
+		return netip.Addr{}, nil
+	}
+	if f.host == "" {
+		host, err := c.OwnServer()
+		if err != nil {
+			return host, exit.Usagef("%v", err)
+		}
+		return host, nil
+	}
+	host, err := netip.ParseAddr(f.host)
+	if err != nil {
+		return host, exit.Usagef("--host: %v", err)
+	}
+	return host, nil
+}
+
+// netRoleCommand makes the command of a role. asks says that it may ask the controller for its configuration, onHost
+// that it runs for one server.
+func (a *app) netRoleCommand(use, short string, asks, onHost bool, work role) *cobra.Command {
 	var f roleFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.read()
-			if err != nil {
-				return err
-			}
-			var host netip.Addr
-			if onHost {
-				if host, err = netip.ParseAddr(f.host); err != nil {
-					return exit.Usagef("--host: %v", err)
-				}
-			}
-			return work(cmd.Context(), c, host, slog.New(slog.NewTextHandler(a.Stderr, nil)))
+			return f.run(cmd.Context(), onHost, work, slog.New(slog.NewTextHandler(a.Stderr, nil)))
 		},
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "`FILE` with lines key=value: controller, diagnoser, pinger_listen_port, responder_listen_port, server_1.., interval, time_cyc")
+	if asks {
+		cmd.Flags().StringVar(&f.controller, "controller", "", "`ADDRESS:PORT` of the controller, which then gives the configuration")
+		cmd.MarkFlagsOneRequired("config", "controller")
+		cmd.MarkFlagsMutuallyExclusive("config", "controller")
+	}
 	if onHost {
-		cmd.Flags().StringVar(&f.host, "host", "", "`ADDRESS` of this server, one of server_1..")
+		cmd.Flags().StringVar(&f.host, "host", "", "`ADDRESS` of this server, one of server_1.. (default: the one that this machine has)")
 	}
 	return cmd
 }
@@ -72,9 +113,9 @@ func (a *app) netRoles() []*cobra.Command {
 		return netrole.Diagnose(ctx, c, log, say)
 	}
 	return []*cobra.Command{
-		a.netRoleCommand("controller", "Hand out lists of probes over HTTP, without a bus", false, controller),
-		a.netRoleCommand("diagnose", "Find lossy links from the counts of pingers and responders, without a bus", false, diagnose),
-		a.netRoleCommand("pinger", "Probe other servers by the controller's list, without a bus", true, netrole.Pinger),
-		a.netRoleCommand("responder", "Answer probes, without a bus", true, netrole.Responder),
+		a.netRoleCommand("controller", "Hand out lists of probes over HTTP, without a bus", false, false, controller),
+		a.netRoleCommand("diagnose", "Find lossy links from the counts of pingers and responders, without a bus", true, false, diagnose),
+		a.netRoleCommand("pinger", "Probe other servers by the controller's list, without a bus", true, true, netrole.Pinger),
+		a.netRoleCommand("responder", "Answer probes, without a bus", true, true, netrole.Responder),
 	}
 }
