@@ -87,11 +87,10 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 	// Only the controller has the file.
 	follows := func(role func(context.Context, Config) error) {
 		goes(func() error {
-			err := Follow(ctx, c.Controller, log, role)
-			if ctx.Err() != nil {
-				return nil
+			if err := Follow(ctx, c.Controller, log, role); ctx.Err() == nil {
+				return err
 			}
-			return err
+			return nil // the test is over
 		})
 	}
 	follows(func(ctx context.Context, c Config) error { return Diagnose(ctx, c, log, func(net.Addr) {}) })

@@ -100,9 +100,12 @@ func (s *Snapshot) LinkWait(g *Gang, p Placement) float64 {
 	if delay == 0 {
 		return 0
 	}
-	nodes := len(p.Parts)
+	nodes, trips := len(p.Parts), 2*(len(p.Parts)-1) // around a ring and back
+	if p.Servers() > 0 {
+		trips = 2 // gradients to a server, parameters from it
+	}
 	steps := math.Max(g.Spec.Epochs()-g.Done(), 1) * g.Spec.StepsIn(g.config(p.Size(), nodes))
-	return bounded(steps * 2 * float64(nodes-1) * delay)
+	return bounded(steps * float64(trips) * delay)
 }
 
 // LinkHarm is how much longer a gang takes for what its links lose and delay, in seconds.

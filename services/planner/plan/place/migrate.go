@@ -22,7 +22,7 @@ func Migrate(s *cluster.Snapshot) {
 	}
 	m.mark()
 	for _, g := range s.Gangs {
-		if len(g.Slow) > 0 && g.MayMove && m.alone(g) {
+		if len(g.Slow) > 0 && g.MayMove && m.alone(g) && g.Servers == nil {
 			m.leaveSlow(g)
 		}
 	}
@@ -39,9 +39,9 @@ type migration struct {
 	taken [][]bool
 }
 
-// alone says whether a gang migrates by itself: it has no co-runners, and no servers that would have to come along.
+// alone says whether a gang migrates by itself: it has no co-runners.
 func (m *migration) alone(g *cluster.Gang) bool {
-	return !g.Held.Empty() && g.Primary == nil && len(g.Guests) == 0 && g.Servers == nil
+	return !g.Held.Empty() && g.Primary == nil && len(g.Guests) == 0
 }
 
 func (m *migration) mark() {
@@ -138,7 +138,7 @@ func (m *migration) leaveLinks(g *cluster.Gang, idle bool) {
 		return
 	}
 	to, found := m.target(g, felt)
-	if !found {
+	if !found || !m.seat(g, to) {
 		return
 	}
 	left := g.Remaining(g.Held.Size())
@@ -160,6 +160,33 @@ func (m *migration) leaveLinks(g *cluster.Gang, idle bool) {
 	}
 	m.send(g, to)
 	g.Notes.Links = felt
+}
+
+// seat gives the parts of a target the parameter servers of a gang, evenly. It returns false if that is more than there
+// is room for while the other gangs keep what they hold.
+func (m *migration) seat(g *cluster.Gang, to cluster.Placement) bool {
+	servers := g.Held.Servers()
+	if servers == 0 {
+		return true
+	}
+	ledger := m.s.Ledger
+	mark := ledger.Mark()
+	defer ledger.Undo(mark)
+	for _, other := range m.s.Gangs {
+		if other != g && !other.Held.Empty() {
+			ledger.Force(other, other.Held)
+		}
+	}
+	for seated := true; servers > 0 && seated; {
+		seated = false
+		for i := range to.Parts {
+			part := &to.Parts[i]
+			if servers > 0 && ledger.HasRoom(g, part.Node, part.Count, part.Servers+1) {
+				part.Servers, servers, seated = part.Servers+1, servers-1, true
+			}
+		}
+	}
+	return servers == 0 && ledger.Covers(g, to)
 }
 
 // target is a placement of the same size on one island that crosses none of some links, with as many as possible of the
@@ -213,7 +240,7 @@ func Steer(s *cluster.Snapshot) {
 	}
 	idle := idleDevices(s)
 	for _, g := range s.Gangs {
-		if !g.Former.Empty() || len(g.Got.Parts) < 2 || g.Servers != nil || s.Ledger.IsNamed(g) {
+		if !g.Former.Empty() || len(g.Got.Parts) < 2 || s.Ledger.IsNamed(g) {
 			continue
 		}
 		for steerPart(s, g, idle) {
@@ -235,7 +262,7 @@ func steerPart(s *cluster.Snapshot, g *cluster.Gang, idle []int) bool {
 			}
 			to := g.Got.Copy()
 			to.Parts[i].Node = k
-			if harm := s.LinkHarm(g, to); harm < least {
+			if harm := s.LinkHarm(g, to); harm < least && (g.Servers == nil || s.Ledger.Covers(g, to)) {
 				best, least = to, harm
 			}
 		}
