@@ -48,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: site gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,7 +131,7 @@ race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -race $(TESTFLAGS) $(LAB_PKG))
 
-check: vet lint generated chart-check page-fresh skips prose links ## everything that must hold besides the tests: vet, lint, generated files, the Helm chart, listed skips, prose, links
+check: vet lint generated chart-check page-fresh workflows skips prose links ## everything that must hold besides the tests: vet, lint, generated files, the Helm chart, workflows, listed skips, prose, links
 
 vet: tools-cc
 	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
@@ -178,6 +178,15 @@ page-fresh:
 	    cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund --silent && npx tsc --noEmit && out=$$(mktemp -d) && node build.mjs $$out && \
 	    { diff -r $$out dist || { echo 'the built page differs from its sources: run `make page`' >&2; exit 1; }; } && rm -r $$out; \
 	else echo 'SKIPPED the comparison of the built page with its sources: there is no node here (Debian: apt-get install npm)'; fi
+
+WORKFLOWS := $(BIN)/actionlint
+
+$(WORKFLOWS): go.actionlint.mod go.actionlint.sum | tools-go
+	CGO_ENABLED=0 nice $(GO) build -modfile=go.actionlint.mod -ldflags '-s -w' -o $@ github.com/rhysd/actionlint/cmd/actionlint
+	@touch $@
+
+workflows: $(WORKFLOWS) # the workflows are what GitHub reads, their actions and scripts included
+	$(WORKFLOWS)
 
 skips: tools-go
 	$(GO) run ./tools/skipcheck

@@ -1,6 +1,6 @@
 // Command gen writes docs/job-file.md, docs/events.md, docs/records.md, docs/access.md, docs/schemas,
-// docs/openapi.json and the types of the Python client from the tables and types of libs/event, libs/contract,
-// libs/access and services/web/api. With -check it writes nothing and names what is stale.
+// docs/openapi.json, docs/asyncapi.json and the types of the Python client from the tables and types of libs/event,
+// libs/contract, libs/access and services/web/api. With -check it writes nothing and names what is stale.
 package main
 
 import (
@@ -91,6 +91,7 @@ func generate(root string) (map[string][]byte, error) {
 	files := map[string][]byte{"docs/job-file.md": jobFile, "docs/events.md": events, "docs/records.md": recordsPage(src, explained), "docs/access.md": accessPage()}
 	document, answers := openAPI(src)
 	files["docs/openapi.json"], files[pythonRecords] = document, pythonTypes(answers)
+	files["docs/asyncapi.json"] = asyncAPI()
 	for _, all := range []map[string][]byte{schemas(src), recordSchemas(src)} {
 		for name, schema := range all {
 			files[schemaDir+"/"+name] = schema

@@ -92,7 +92,7 @@ func recordSchemas(src *source) map[string][]byte {
 	files := map[string][]byte{}
 	for _, b := range contract.Buckets() {
 		for _, r := range b.Records {
-			files[recordFile(b, r)] = src.schema(reflect.New(r.Type).Interface(), true, fmt.Sprintf("%s/%s", b.Name, r.Key), r.Doc)
+			files[recordFile(b, r)] = src.schema(recordFile(b, r), reflect.New(r.Type).Interface(), true, fmt.Sprintf("%s/%s", b.Name, r.Key), r.Doc)
 		}
 	}
 	return files

@@ -18,7 +18,7 @@ import (
 func schemas(src *source) map[string][]byte {
 	files := map[string][]byte{}
 	for _, k := range event.Kinds() {
-		files[schemaFile(k)] = src.schema(k.New(), k.Fact != event.FactSubmitted, k.Subject(), k.Doc)
+		files[schemaFile(k)] = src.schema(schemaFile(k), k.New(), k.Fact != event.FactSubmitted, k.Subject(), k.Doc)
 	}
 	return files
 }
@@ -27,13 +27,16 @@ func schemaFile(k event.Kind) string {
 	return fmt.Sprintf("%s.%s.v%d.json", k.Entity, k.Fact, k.Version)
 }
 
-// schema makes the JSON Schema of a value; mayGrow allows keys that it does not name.
-func (src *source) schema(value any, mayGrow bool, title, doc string) []byte {
+// site is where the documentation is published, and under it the schemas.
+const site = "https://switchyard-dl.github.io/switchyard/"
+
+// schema makes the JSON Schema of a value for a file of schemaDir; mayGrow allows keys that it does not name.
+func (src *source) schema(file string, value any, mayGrow bool, title, doc string) []byte {
 	r := jsonschema.Reflector{
 		Anonymous: true, ExpandedStruct: true, AllowAdditionalProperties: mayGrow, LookupComment: src.about, Mapper: src.words,
 	}
 	s := r.Reflect(value)
-	s.Title, s.Description = title, doc
+	s.ID, s.Title, s.Description = jsonschema.ID(site+schemaDir+"/"+file), title, doc
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("encode the schema of %s: %v", title, err)) // a fault of this program
