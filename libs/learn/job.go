@@ -215,8 +215,9 @@ func (j *Job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	j.History.Epochs = thin(append(j.History.Epochs, record))
 	if !j.heard {
 		j.observeStart(at, record.Seconds)
-		j.observeNoise(b.GradSquared, b.GradVariance, record.Seconds)
-		j.advance(record.Steps/b.Batch.Passes(), j.ranBatch(b.Batch, record.Config.Workers).Global(record.Config.Workers))
+		global := j.ranBatch(b.Batch, record.Config.Workers).Global(record.Config.Workers)
+		j.observeNoise(b.GradSquared, b.GradVariance, record.Seconds, global)
+		j.advance(record.Steps/b.Batch.Passes(), global)
 	}
 	j.saved, j.heard, j.latest = j.progress, false, b.Batch
 	// The epoch's own mean covers the heartbeats since the previous epoch.
@@ -264,8 +265,9 @@ func (j *Job) Stepped(at time.Time, b event.Stepped) bool {
 		ran := j.ranBatch(b.Batch, sample.Workers)
 		j.observeStart(at, b.StepSeconds*float64(max(b.Steps, 1)))
 		j.observeRan(b, sample.Config, ran.Passes())
-		j.observeNoise(b.GradSquared, b.GradVariance, b.StepSeconds*float64(max(b.Steps, 1)))
-		j.advance(b.Steps, ran.Global(sample.Workers))
+		global := ran.Global(sample.Workers)
+		j.observeNoise(b.GradSquared, b.GradVariance, b.StepSeconds*float64(max(b.Steps, 1)), global)
+		j.advance(b.Steps, global)
 		j.heard = true
 	}
 	return true

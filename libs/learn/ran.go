@@ -60,13 +60,17 @@ func (j *Job) advance(steps, global int) {
 	j.progress += float64(max(steps, 0)) * j.efficiency().Gain(global)
 }
 
-// observeNoise adds a report of the gradient noise: variance is that of the gradients of single samples.
-func (j *Job) observeNoise(square, variance *float64, seconds float64) {
+// observeNoise adds a report of the gradient noise at a global batch: variance is that of the gradients of single
+// samples.
+func (j *Job) observeNoise(square, variance *float64, seconds float64, batch int) {
 	if square == nil || variance == nil || math.IsNaN(*square+*variance) || math.IsInf(*square+*variance, 0) {
 		return
 	}
-	if j.noise.seconds >= noiseSeconds {
-		j.noiseBefore, j.noise = j.noise, noise{}
+	if j.noise.seconds >= noiseSeconds || j.noise.batch != batch {
+		if j.noise.seconds >= noiseSeconds {
+			j.noiseBefore = j.noise
+		}
+		j.noise = noise{batch: batch}
 	}
 	n, more := &j.noise, max(seconds, 1e-3)
 	n.seconds += more
@@ -76,14 +80,17 @@ func (j *Job) observeNoise(square, variance *float64, seconds float64) {
 
 // noise is the mean of the gradient noise over a stretch of training. A single report may be negative: an unbiased
 // estimate of a square can be.
-type noise struct{ square, variance, seconds float64 }
+type noise struct {
+	square, variance, seconds float64
+	batch                     int
+}
 
 func (j *Job) efficiency() train.Efficiency {
 	n, base := j.noise, max(j.Spec.BaseBatch(), 1)
 	if n.seconds < noiseSeconds && j.noiseBefore.seconds > 0 {
 		n = j.noiseBefore
 	}
-	return train.Efficiency{Variance: max(n.variance, 0) / float64(base), Square: max(n.square, 0), BaseBatch: base}
+	return train.Efficiency{Variance: max(n.variance, 0) / float64(base), Square: max(n.square, 0), BaseBatch: base, Batch: n.batch}
 }
 
 // observeStart takes the price of a start from the first report of an attempt: what went by before its steps.

@@ -98,7 +98,21 @@ type Efficiency struct {
 	Square   float64 `json:"grad_sqr"`
 	// BaseBatch is the global batch, in samples, at which progress is counted.
 	BaseBatch int `json:"base_batch"`
+	// Batch is the global batch, in samples, with which the noise was measured; zero if unknown.
+	Batch int `json:"batch,omitempty"`
 }
+
+// Scale is the gradient noise scale in samples, tr(Σ)/|G|² (McCandlish et al., 2018): the batch up to which a larger
+// one pays. It returns false if nothing was measured.
+func (e Efficiency) Scale() (float64, bool) {
+	if !(e.Variance >= 0 && e.Square >= 0 && e.Variance+e.Square > 0) || e.BaseBatch <= 0 {
+		return 0, false
+	}
+	return math.Min(e.Variance*float64(e.BaseBatch)/math.Max(e.Square, math.SmallestNonzeroFloat64), MaxNoiseScale), true
+}
+
+// MaxNoiseScale bounds a gradient noise scale, in samples: no batch comes near it.
+const MaxNoiseScale = 1e12
 
 // Gain returns the progress of one step at a global batch, in steps at BaseBatch: (var+sqr)/(var*M0/M+sqr) (Pollux,
 // OSDI'21). It lies between 1 and batch/BaseBatch; without any measurement it is 1, which promises nothing.

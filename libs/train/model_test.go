@@ -265,3 +265,21 @@ func TestPredictionsAreOrderedAndModelsSurviveJSON(t *testing.T) {
 		}
 	})
 }
+
+func TestNoiseScale(t *testing.T) {
+	for _, c := range []struct {
+		e     Efficiency
+		want  float64
+		known bool
+	}{
+		{Efficiency{Variance: 3, Square: 2, BaseBatch: 100}, 150, true},
+		{Efficiency{Variance: 0, Square: 1, BaseBatch: 100}, 0, true},
+		{Efficiency{Variance: 1, Square: 0, BaseBatch: 100}, MaxNoiseScale, true}, // noise alone
+		{Efficiency{BaseBatch: 100}, 0, false},
+		{Efficiency{Variance: 3, Square: 2}, 0, false},
+	} {
+		if got, known := c.e.Scale(); got != c.want || known != c.known {
+			t.Errorf("%+v: %v samples, %v; want %v, %v", c.e, got, known, c.want, c.known)
+		}
+	}
+}

@@ -24,10 +24,10 @@ func TestAPlanSaysWhyABatchWasChosen(t *testing.T) {
 		code  string
 	}{
 		{"nothing is known", train.Model{}, 256, ReasonBatchNoiseUnknown},
-		{"noise, all sizes known", train.Model{Efficiency: &train.Efficiency{Variance: 4, Square: 1}, Ran: ran(16, 32, 64, 128, 256)}, 256, ReasonBatchMostProgress},
-		{"much noise", train.Model{Efficiency: &train.Efficiency{Variance: 1e6, Square: 1}, Ran: ran(16, 32, 64)}, 64, ReasonBatchAtMost},
-		{"little noise", train.Model{Efficiency: &train.Efficiency{Variance: 0.01, Square: 1}, Ran: ran(16, 32, 64)}, 64, ReasonBatchAtLeast},
-		{"noise that may pay for more", train.Model{Efficiency: &train.Efficiency{Variance: 2.5, Square: 1}, Ran: ran(16)}, 256, ReasonBatchTried},
+		{"noise, all sizes known", train.Model{Efficiency: &train.Efficiency{Variance: 4, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64, 128, 256)}, 256, ReasonBatchMostProgress},
+		{"much noise", train.Model{Efficiency: &train.Efficiency{Variance: 1e6, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64)}, 64, ReasonBatchAtMost},
+		{"little noise", train.Model{Efficiency: &train.Efficiency{Variance: 0.01, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64)}, 64, ReasonBatchAtLeast},
+		{"noise that may pay for more", train.Model{Efficiency: &train.Efficiency{Variance: 2.5, Square: 1, BaseBatch: 16}, Ran: ran(16)}, 256, ReasonBatchTried},
 	} {
 		s := newShop(1, 1)
 		s.submit(c.name, 1000)

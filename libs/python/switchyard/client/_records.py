@@ -469,12 +469,16 @@ class Edited(_Edited, total=False):
     refused: List[Reason]
 
 
-class Efficiency(TypedDict):
-    """Efficiency is the statistical efficiency of larger batches, from the gradient noise at base_batch samples."""
-
+class _Efficiency(TypedDict):
     grad_var: float
     grad_sqr: float
     base_batch: int
+
+
+class Efficiency(_Efficiency, total=False):
+    """Efficiency is the statistical efficiency of larger batches, from the gradient noise at base_batch samples."""
+
+    batch: int
 
 
 class EnergyOutlook(TypedDict):

@@ -24,9 +24,9 @@ func (c *speedCurve) notes(g *cluster.Gang, devices, nodes int) *cluster.BatchNo
 	if at < 0 || c.truth != nil {
 		return nil
 	}
-	noise, known := c.noiseOf(g)
-	n := &cluster.BatchNotes{NoiseUnknown: !known, AtLeast: at == 0, AtMost: at == len(row)-1}
-	if known {
+	noise := c.noiseOf(g)
+	n := &cluster.BatchNotes{NoiseUnknown: !noise.known(), AtLeast: at == 0, AtMost: at == len(row)-1}
+	if noise.known() {
 		_, expected := bestPace(row, noise, float64(c.limits.BaseBatch), pace.expected)
 		n.Tried = at > expected
 	}
@@ -39,11 +39,10 @@ func (c *speedCurve) notes(g *cluster.Gang, devices, nodes int) *cluster.BatchNo
 }
 
 // option is a pace in the words of a plan.
-func (p pace) option(noise train.Efficiency, base int) train.BatchOption {
+func (p pace) option(noise noiseCurve, base int) train.BatchOption {
 	o := train.BatchOption{Batch: p.batch, GlobalBatch: int(p.global), StepSeconds: p.seconds}
-	if measured(noise) {
-		noise.BaseBatch = base
-		gain := noise.Gain(o.GlobalBatch)
+	if noise.known() {
+		gain := noise.gain(float64(base), p.global)
 		o.Efficiency, o.Goodput = gain*float64(base)/p.global, gain/p.seconds
 	}
 	return o

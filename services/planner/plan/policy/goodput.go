@@ -21,7 +21,7 @@ type speedCurve struct {
 	truth *Truth
 	// samples are where the fit was off, noise is by part of the training.
 	samples []residual
-	noise   []train.Efficiency
+	noise   noiseTable
 	// rows are the batches to choose from, and rests the times of the parts of a training, by devices and nodes.
 	rows  map[spread][]pace
 	rests map[spread][]float64
@@ -176,8 +176,8 @@ func (c *speedCurve) best(g *cluster.Gang, devices, nodes int) (float64, train.B
 		goodput, at := bestTrue(row, g.EpochsDone, c.truth.Gain)
 		return goodput, row[at].batch
 	}
-	noise, known := c.noiseOf(g)
-	if !known {
+	noise := c.noiseOf(g)
+	if !noise.known() {
 		// Half of what a larger batch could gain at best.
 		return math.Max(1, row[0].global/float64(c.limits.BaseBatch)/2) / row[0].seconds, row[0].batch
 	}
@@ -191,30 +191,14 @@ func (p pace) expected() float64 { return p.seconds }
 func (p pace) atBest() float64   { return p.hoped }
 
 // bestPace is the pace with the most goodput if steps take so long.
-func bestPace(row []pace, noise train.Efficiency, base float64, seconds func(pace) float64) (float64, int) {
-	top := noise.Variance + noise.Square
+func bestPace(row []pace, noise noiseCurve, base float64, seconds func(pace) float64) (float64, int) {
 	best, at := 0.0, 0
 	for i := range row {
-		if v := top / (noise.Variance*base/row[i].global + noise.Square) / seconds(row[i]); v > best {
+		if v := noise.gain(base, row[i].global) / seconds(row[i]); v > best {
 			best, at = v, i
 		}
 	}
 	return best, at
-}
-
-// noiseOf is the gradient noise of a job as last measured, or as others of its signature had it at this point.
-func (c *speedCurve) noiseOf(g *cluster.Gang) (train.Efficiency, bool) {
-	if n := g.Noise(); n != nil && measured(*n) {
-		return *n, true
-	}
-	if len(c.noise) == noiseParts && measured(c.noise[partOf(g)]) {
-		return c.noise[partOf(g)], true
-	}
-	return train.Efficiency{}, false
-}
-
-func measured(e train.Efficiency) bool {
-	return e.Variance >= 0 && e.Square >= 0 && e.Variance+e.Square > 0
 }
 
 // rest is what the parts of a training after the k-th take together, for a unit of progress each, as far as the noise
@@ -227,12 +211,12 @@ func (c *speedCurve) rest(devices, nodes int) []float64 {
 	var r []float64
 	if row := c.row(devices, nodes); len(c.noise) == noiseParts && len(row) > 0 {
 		r = make([]float64, noiseParts+1)
-		noise := train.Efficiency{}
+		noise := noiseCurve{factor: 1}
 		for k := range noiseParts {
-			if measured(c.noise[k]) {
-				noise = c.noise[k] // a part that no job has reached is assumed to be like the one before
+			if len(c.noise[k]) > 0 {
+				noise.points = c.noise[k] // a part that no job has reached is assumed to be like the one before
 			}
-			if measured(noise) {
+			if noise.known() {
 				goodput, _ := bestPace(row, noise, float64(c.limits.BaseBatch), pace.expected)
 				r[k] = 1 / goodput
 			}

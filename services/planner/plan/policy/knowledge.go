@@ -24,8 +24,8 @@ type knowledge struct {
 type profile struct {
 	Family string                 `json:"family,omitempty"`
 	Models map[string]*throughput `json:"models"`
-	// Noise is the gradient noise in each part of the training, as last measured there.
-	Noise []train.Efficiency `json:"noise,omitempty"`
+	// Noise is the gradient noise scale in each part of the training, as last measured there.
+	Noise noiseTable `json:"noise_scales,omitempty"`
 }
 
 // throughput holds the measurements on one model of device.
@@ -48,8 +48,6 @@ const (
 	sameBatch = 1.2
 	// sameTime is the ratio of times of a step below which a later measurement does not replace an earlier one.
 	sameTime = 1.1
-	// noiseParts is into how many parts a training is divided.
-	noiseParts = 32
 )
 
 // recall reads the memory of the last decision and adds what the jobs have measured since.
@@ -106,6 +104,7 @@ func (b *knowledge) mend() {
 	maps.DeleteFunc(b.Profiles, func(_ string, c *profile) bool { return c == nil || c.Models == nil })
 	for _, c := range b.Profiles {
 		maps.DeleteFunc(c.Models, func(_ string, l *throughput) bool { return l == nil })
+		c.Noise = c.Noise.mended()
 	}
 }
 
@@ -140,17 +139,7 @@ func (b *knowledge) learn(g *cluster.Gang) {
 		}
 		c.Models[s.Device].add(s)
 	}
-	if n := g.Noise(); n != nil {
-		if len(c.Noise) != noiseParts {
-			c.Noise = make([]train.Efficiency, noiseParts)
-		}
-		c.Noise[partOf(g)] = *n
-	}
-}
-
-// partOf is the part of its training that a job is in.
-func partOf(g *cluster.Gang) int {
-	return min(int(g.Done()*noiseParts/math.Max(g.Spec.Epochs(), 1)), noiseParts-1)
+	c.Noise.learn(g)
 }
 
 func (l *throughput) add(s train.Ran) {
@@ -214,7 +203,7 @@ func (b *knowledge) inform(c *speedCurve, g *cluster.Gang, model string) {
 	case known != nil:
 		c.noise = known.Noise
 	case kin != nil:
-		c.noise = rebased(kin.Noise, c.limits.BaseBatch)
+		c.noise = kin.Noise
 		known = &profile{}
 	default:
 		return
@@ -258,18 +247,6 @@ func (l *throughput) count() int {
 		return 0
 	}
 	return len(l.Samples)
-}
-
-// rebased is gradient noise at another base batch.
-func rebased(noise []train.Efficiency, base int) []train.Efficiency {
-	at := slices.Clone(noise)
-	for i := range at {
-		if at[i].BaseBatch > 0 && base > 0 {
-			at[i].Variance *= float64(at[i].BaseBatch) / float64(base)
-			at[i].BaseBatch = base
-		}
-	}
-	return at
 }
 
 // largest is the largest batch on a device that has run.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,10 +63,36 @@ func TestASweepSharesItsCurve(t *testing.T) {
 	}
 }
 
-func TestNoiseCountsForTheBatchOfItsReader(t *testing.T) {
-	noise := []train.Efficiency{{Variance: 6, Square: 1, BaseBatch: 32}, {}}
-	got := rebased(noise, 64)
-	if got[0] != (train.Efficiency{Variance: 3, Square: 1, BaseBatch: 64}) || got[1] != (train.Efficiency{}) || noise[0].Variance != 6 {
-		t.Errorf("%+v", got)
+// What trainings with other batches have measured tells how the noise differs there, and what the job itself measured
+// by how much it differs from them.
+func TestNoiseIsPredictedByBatch(t *testing.T) {
+	others := []scaleAt{{Batch: 128, Scale: 100}, {Batch: 512, Scale: 300}}
+	for batch, want := range map[float64]float64{64: 100, 128: 100, 256: 200, 512: 300, 4096: 300} {
+		if got := (noiseCurve{points: others, factor: 1}).at(batch); math.Abs(got-want) > 1e-9 {
+			t.Errorf("batch %v: a scale of %v, want %v", batch, got, want)
+		}
+	}
+	c := &speedCurve{noise: make(noiseTable, noiseParts)}
+	c.noise[0] = others
+	job := sweepJob("a", "0.1", map[int]float64{8: 0.1})
+	job.Model.Efficiency = &train.Efficiency{Variance: 200.0 / 32, Square: 1, BaseBatch: 32, Batch: 128}
+	g := cluster.New(&state.State{Now: time.Unix(0, 0), Jobs: []state.Job{job}}, Switchyard{}.Bounds).Gangs[0]
+	if got := c.noiseOf(g).at(512); math.Abs(got-600) > 1e-9 {
+		t.Errorf("a job with twice the noise of the others is predicted %v at a larger batch, want 600", got)
+	}
+}
+
+func TestNoiseTableKeepsTheNewestOfLikeBatches(t *testing.T) {
+	points := []scaleAt{}
+	for _, at := range []scaleAt{{512, 300}, {128, 100}, {140, 110}, {2048, 900}} {
+		points = withScale(points, at)
+	}
+	if want := []scaleAt{{140, 110}, {512, 300}, {2048, 900}}; !slices.Equal(points, want) {
+		t.Errorf("%v, want %v", points, want)
+	}
+	spoilt := make(noiseTable, noiseParts)
+	spoilt[1], spoilt[2] = []scaleAt{{Batch: 0, Scale: 1}}, points
+	if got := spoilt.mended(); got[1] != nil || len(got[2]) != 3 || (noiseTable{nil}).mended() != nil {
+		t.Errorf("of a table from outside %v is kept", got[1])
 	}
 }

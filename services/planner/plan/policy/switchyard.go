@@ -11,11 +11,11 @@ import (
 // Goodput. G(n) is the progress per second on n devices, in steps at the base batch: the gain of a step by the gradient
 // noise over its time, at the batch and accumulation for which that is most. Step times are a fit with terms for
 // compute, for the network of a node and for that between nodes, corrected by how far it was off at the configurations
-// like it that have run. Jobs of one signature share what they taught, step times as well as how the noise develops
-// over a training; what nobody has run yet is filled in by a prior, and on another model of device by the ratio at
-// which other signatures ran on the two. Batches up to twice as large as have run are tried where they might pay, since
-// a batch changes without a restart. The speed-up s(n) is G(n)/G(1), partly now and partly over all that is left of the
-// training, T(1)/T(n), where T is the predicted time to the end.
+// like it that have run. Jobs of one signature share what they taught, step times as well as how the noise scale
+// develops over a training and differs between batches; what nobody has run yet is filled in by a prior, and on another
+// model of device by the ratio at which other signatures ran on the two. Batches up to twice as large as have run are
+// tried where they might pay, since a batch changes without a restart. The speed-up s(n) is G(n)/G(1), partly now and
+// partly over all that is left of the training, T(1)/T(n), where T is the predicted time to the end.
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those
 // that wait for it: ordered by T(1), K jobs have more left than this one, and each device that it holds for a second
