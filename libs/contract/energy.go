@@ -40,6 +40,27 @@ type Book struct {
 	Owners map[train.JobID]Owner `json:"owners,omitempty"`
 }
 
+// Minute is what the meters of a node showed in one minute, as means over the time that they measured.
+type Minute struct {
+	Node train.NodeID `json:"node"`
+	// At is when the minute began. Seconds of it were measured.
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	// Power is that of the whole node.
+	Power   unit.Power                      `json:"node_uw"`
+	Devices map[train.DeviceID]DeviceMinute `json:"devices"`
+}
+
+// DeviceMinute is a device with a meter of its own in one minute.
+type DeviceMinute struct {
+	Power unit.Power `json:"power_uw"`
+	// Use is the fraction of the time in which its processors worked; nil if its driver does not report it.
+	Use *float64 `json:"sm_util_ratio,omitempty"`
+	// MemoryUsed and LimitWatts are those at the end of the minute.
+	MemoryUsed unit.Bytes `json:"memory_used_bytes,omitempty"`
+	LimitWatts float64    `json:"limit_w,omitempty"`
+}
+
 // Totals are the parts of a component's energy.
 type Totals struct {
 	Measured     unit.Energy `json:"measured_uj"`

@@ -50,12 +50,22 @@ const (
 	MonthForm = "2006-01"
 	DayForm   = MonthForm + ".02"
 	HourForm  = DayForm + ".15"
+	// MinuteForm is the form of the same in Minutes.
+	MinuteForm = HourForm + ".04"
 )
 
 // HourKey is the key in Hours of the hour that contains a moment.
 func HourKey(node train.NodeID, at time.Time) string {
 	return string(node) + "." + at.UTC().Format(HourForm)
 }
+
+// MinuteKey is the key in Minutes of the minute that contains a moment.
+func MinuteKey(node train.NodeID, at time.Time) string {
+	return string(node) + "." + at.UTC().Format(MinuteForm)
+}
+
+// MinutePattern matches the keys in Minutes of all nodes in the minute that contains a moment.
+func MinutePattern(at time.Time) string { return MinuteKey("*", at) }
 
 // GroupKey is the key in Groups of the group that a recurring job belongs to. A tenant's name may contain what a key
 // must not.

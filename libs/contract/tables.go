@@ -26,6 +26,7 @@ const (
 	SeriesNodes    Bucket[NodeSeries]               = "ledger"
 	SeriesJobs     Bucket[JobSeries]                = "ledger"
 	Hours          Bucket[Book]                     = "hours"
+	Minutes        Bucket[Minute]                   = "minutes"
 	Groups         Bucket[Group]                    = "groups"
 	PowerProfiles  Bucket[PowerProfile]             = "power_limits"
 	PowerLimits    Bucket[train.PowerLimit]         = "power_limits"
@@ -127,6 +128,13 @@ func Buckets() []BucketInfo {
 			Records: []Record{
 				record(Hours, "Hours", "<node>.<month>.<day>.<hour>", energy,
 					"The book of an hour, in UTC, for example n1.2026-01.31.23.", web),
+			},
+		},
+		{
+			Name: string(Minutes), Keep: 2 * day, Doc: "What the meters of each node showed in each minute, for a look back.", Made: Observed, Loss: "the last two days of the page's look back",
+			Records: []Record{
+				record(Minutes, "Minutes", "<node>.<month>.<day>.<hour>.<minute>", energy,
+					"The mean power of a node in a minute, in UTC, and the state of its devices, for example n1.2026-01.31.23.59.", web),
 			},
 		},
 		{

@@ -243,6 +243,7 @@ func (l *ledger) book(r reading, spent expenses) {
 		return
 	}
 	l.bookHour(*book, r)
+	l.bookMinute(r.Measured)
 	book.add(r.Measured, r.stream, l.rules())
 	node.changed = true
 	l.place(*book)
@@ -281,9 +282,18 @@ func (l *ledger) write(ctx context.Context) error {
 			first.Go(func() error { return p.write(ctx, l.progress, contract.EnergyProgressKey(job)) })
 		}
 	}
+	for key, m := range l.past {
+		first.Go(func() error {
+			if err := l.minutely.Put(ctx, key, m); err != nil { // the books do not wait for what is only looked at
+				l.log.Warn("a minute is lost to the look back", "minute", key, "error", err)
+			}
+			return nil
+		})
+	}
 	if err := first.Wait(); err != nil {
 		return err
 	}
+	clear(l.past)
 	if err := l.writeBooks(ctx); err != nil {
 		return err
 	}

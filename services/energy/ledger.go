@@ -22,6 +22,7 @@ type ledger struct {
 	register *bus.KV[train.Job]
 	books    *bus.KV[contract.Book]
 	hourly   *bus.KV[contract.Book]
+	minutely *bus.KV[contract.Minute]
 	accounts *bus.KV[train.Account]
 	progress *bus.KV[train.EnergyProgress]
 	log      *slog.Logger
@@ -38,6 +39,9 @@ type ledger struct {
 	stale bool
 	// hours are the books of the hours of the nodes' newest intervals, by key.
 	hours map[string]*page[contract.Book]
+	// minutes are those of the nodes' newest intervals. past are those that are over and not yet written, by key.
+	minutes map[train.NodeID]*minute
+	past    map[string]contract.Minute
 	// began is the time when this process began to listen.
 	began time.Time
 
@@ -67,9 +71,10 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
 		jobs: map[train.JobID]train.Job{}, ended: map[train.JobID]struct{}{}, closed: map[train.JobID]bool{},
 		forgotten: map[train.JobID]bool{}, reopened: map[train.JobID]bool{}, spent: expenses{},
+		minutes: map[train.NodeID]*minute{}, past: map[string]contract.Minute{},
 	}
 	err := errors.Join(
-		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hourly),
+		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hourly), bus.Open(ctx, b, contract.Minutes, &l.minutely),
 		bus.Open(ctx, b, contract.Accounts, &l.accounts), bus.Open(ctx, b, contract.EnergyProgress, &l.progress),
 	)
 	if err != nil {
