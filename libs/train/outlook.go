@@ -5,16 +5,19 @@ import "time"
 // OutlookSubject is where the planner answers an OutlookRequest with an OutlookAnswer.
 const OutlookSubject = "switchyard.planner.outlook"
 
-// OutlookRequest asks what the next plan would be if a job that waits or runs were different. Nothing is changed.
+// OutlookRequest asks what the next plan would be if a job that waits or runs were different, or if another policy
+// decided. Nothing is changed.
 type OutlookRequest struct {
-	// Job is the job that would differ.
-	Job JobID `json:"job"`
+	// Job is the job that would differ; empty to ask about policies.
+	Job JobID `json:"job,omitempty"`
 	// Variants are tried one by one.
 	Variants []Variant `json:"variants"`
 }
 
-// Variant is a job with one wish more. The zero Variant is the job as it is.
+// Variant is a job with one wish more, or another policy. The zero Variant is everything as it is.
 type Variant struct {
+	// Policy is the name of another policy.
+	Policy string `json:"policy,omitempty"`
 	// Devices is another number of devices, neither less nor more; 0: as it is.
 	Devices int `json:"devices,omitempty"`
 	// Priority is another priority.

@@ -35,17 +35,18 @@ func (q *questions) try(ctx context.Context, job train.Job) (whatif.Answer, erro
 		job.TunedBatch = job.Spec.BatchSize // the one that was submitted is the first to try
 	}
 	now := q.now()
-	next := q.decide(job, model, now, last, known)
+	next := q.decide(&job, model, q.policy, now, last, known)
 	trial := whatif.NewOutlook(last, next, job.ID)
 	q.spend(&trial, job.Spec, now)
 	return whatif.Answer{Trial: &trial}, nil
 }
 
-// decide decides as the loop would, with a record of a job instead of the one that is known, if any is.
-func (q *questions) decide(job train.Job, model *train.Model, now time.Time, last train.Plan, known bool) train.Plan {
+// decide decides as the loop would, by a policy, with a record of a job (if it is not nil) instead of the one that is
+// known, if any is.
+func (q *questions) decide(job *train.Job, model *train.Model, policy plan.Policy, now time.Time, last train.Plan, known bool) train.Plan {
 	terms := q.terms
 	terms.Rates = q.grid.rates(now)
-	next := plan.Decide(q.cache.with(job, model, now, last, known, terms), q.policy)
+	next := plan.Decide(q.cache.with(job, model, now, last, known, terms), policy)
 	next.DecidedAt = now.UTC()
 	return next
 }
@@ -70,12 +71,14 @@ func (q *questions) newestPlan(ctx context.Context) (p train.Plan, known bool, e
 }
 
 // with is the state of a decision with a record of a job instead of the one that is known, if any is.
-func (p *cache) with(job train.Job, model *train.Model, now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
+func (p *cache) with(job *train.Job, model *train.Model, now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.records()
 	others := maps.Clone(p.jobs)
-	others[string(job.ID)] = &job
+	if job != nil {
+		others[string(job.ID)] = job
+	}
 	r.Jobs = maps.Values(others)
 	if model != nil {
 		r.Models = maps.Clone(r.Models)
@@ -125,32 +128,54 @@ func (q *questions) outlooks(ctx context.Context, asked train.OutlookRequest) (t
 	if !q.cache.ready() {
 		return train.OutlookAnswer{}, errNotReady
 	}
-	job, known := q.cache.job(asked.Job)
-	if !known {
-		return train.OutlookAnswer{}, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
+	var job *train.Job
+	if asked.Job != "" {
+		found, known := q.cache.job(asked.Job)
+		if !known {
+			return train.OutlookAnswer{}, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
+		}
+		job = &found
 	}
 	last, planned, err := q.newestPlan(ctx)
 	if err != nil {
 		return train.OutlookAnswer{}, err
 	}
 	now := q.now()
-	asIs := q.decide(job, nil, now, last, planned)
+	asIs := q.decide(job, nil, q.policy, now, last, planned)
 	answer := train.OutlookAnswer{DecidedAt: asIs.DecidedAt}
 	for _, variant := range append([]train.Variant{{}}, asked.Variants...) {
-		tried := train.JobOutlook{Variant: variant}
-		spec, refused := variant.Apply(job.Spec)
-		if tried.Refused = refused; refused == nil {
-			changed := job
-			changed.Spec = spec
-			next := q.decide(changed, nil, now, last, planned)
-			o := whatif.NewOutlook(last, next, job.ID)
-			o.Shifted, o.ShiftedMore = whatif.Shifts(asIs, next, job.ID)
-			q.spend(&o, spec, now)
-			tried.Outlook = &o
-		}
-		answer.Outlooks = append(answer.Outlooks, tried)
+		answer.Outlooks = append(answer.Outlooks, q.outlook(job, variant, asIs, now, last, planned))
 	}
 	return answer, ctx.Err()
+}
+
+// outlook decides on a variant. job is nil if the question is about policies.
+func (q *questions) outlook(job *train.Job, variant train.Variant, asIs train.Plan, now time.Time, last train.Plan, planned bool) train.JobOutlook {
+	tried := train.JobOutlook{Variant: variant}
+	policy, id := q.policy, train.JobID("")
+	if variant.Policy != "" {
+		other, err := plan.Find(variant.Policy)
+		if err != nil {
+			tried.Refused = &train.Reason{Code: "NoSuchPolicy", Field: "policies", Message: err.Error()}
+			return tried
+		}
+		policy = other
+	}
+	if job != nil {
+		changed := *job
+		if changed.Spec, tried.Refused = variant.Apply(job.Spec); tried.Refused != nil {
+			return tried
+		}
+		job, id = &changed, changed.ID
+	}
+	next := q.decide(job, nil, policy, now, last, planned)
+	o := whatif.NewOutlook(last, next, id)
+	o.Shifted, o.ShiftedMore = whatif.Shifts(asIs, next, id)
+	if job != nil {
+		q.spend(&o, job.Spec, now)
+	}
+	tried.Outlook = &o
+	return tried
 }
 
 // job returns the record of a job that has not ended.

@@ -127,6 +127,18 @@ func TestAVariantOfAJobIsTried(t *testing.T) {
 	if again, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "second"}); err != nil || again.Outlooks[0].Waiting == nil || *known.jobs["second"].Spec.Priority != train.DefaultPriority {
 		t.Errorf("afterwards: %+v, %v", again, err)
 	}
+	byPolicy, err := q.outlooks(b.ctx, train.OutlookRequest{Variants: []train.Variant{{Policy: "fifo"}, {Policy: "nobody"}}})
+	if err != nil || len(byPolicy.Outlooks) != 3 {
+		t.Fatalf("%+v, %v", byPolicy, err)
+	}
+	for i, o := range byPolicy.Outlooks[:2] {
+		if o.Outlook == nil || len(o.Starts) != 1 || o.Starts[0] != "first" || o.Allocation != nil {
+			t.Errorf("policy %d: %+v", i, o.Outlook)
+		}
+	}
+	if refused := byPolicy.Outlooks[2].Refused; refused == nil || refused.Code != "NoSuchPolicy" {
+		t.Errorf("an unknown policy: %+v", refused)
+	}
 	if _, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "gone"}); err == nil {
 		t.Error("a job that nobody knows has an outlook")
 	}
