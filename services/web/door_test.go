@@ -315,3 +315,22 @@ func TestATokenSaysWhoAsks(t *testing.T) {
 	ask("Basic anns", http.StatusUnauthorized, "nobody is logged in")
 	ask("", http.StatusUnauthorized, "nobody is logged in")
 }
+
+// A process beside the service prints a link for its user, at the address by which a browser reaches the page.
+func TestALinkIsMadeForAnAddress(t *testing.T) {
+	b := openBench(t)
+	b.serve()
+	for at, want := range map[string]string{"": "http://127.0.0.1:", "https://yard.example": "https://yard.example/#login="} {
+		if link, err := Open(b.ctx, b.socket(), at); err != nil || !strings.HasPrefix(link, want) || !strings.Contains(link, "/#login=") {
+			t.Errorf("at %q: %q, %v", at, link, err)
+		}
+	}
+	if _, err := Open(b.ctx, b.socket(), "yard.example"); err == nil {
+		t.Error("a name is taken for an address")
+	}
+	closed := newBench(t)
+	closed.serve()
+	if _, err := Open(closed.ctx, closed.socket(), ""); err == nil || !strings.Contains(err.Error(), "not served over TCP") {
+		t.Errorf("without a page: %v", err)
+	}
+}
