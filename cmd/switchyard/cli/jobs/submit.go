@@ -131,6 +131,9 @@ func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFla
 	if err := f.apply(cmd.Flags(), &spec); err != nil {
 		return spec, exit.Usagef("%v", err)
 	}
+	if len(file) == 1 && file[0] != "-" {
+		warnOfLeftBehind(a, spec, file[0])
+	}
 	if len(file) == 0 && len(command) > 0 {
 		return spec, asTyped(&spec, os.Environ())
 	}
@@ -188,6 +191,29 @@ func ReadSpecFile(a *console.Console, path string) (train.Spec, error) {
 		}
 	}
 	return spec, makeAbsolute(spec.Folders())
+}
+
+// warnOfLeftBehind says so if the command of a job file names a file beside it that the job will not find.
+func warnOfLeftBehind(a *console.Console, spec train.Spec, path string) {
+	if name := leftBehind(spec, filepath.Dir(path)); name != "" {
+		fmt.Fprintf(a.Stderr, "warning: the job starts in an empty folder of its own, where %s is not\n  fix: add `work_dir: .` to %s to start it in that file's folder\n", render.EscapeText(name), render.EscapeText(path))
+	}
+}
+
+// leftBehind returns a file in a folder that the command names and will not find: its job starts elsewhere.
+func leftBehind(spec train.Spec, dir string) string {
+	if spec.WorkDir != "" || spec.CustomDir != "" || spec.Image != "" {
+		return ""
+	}
+	for _, word := range spec.Command {
+		if filepath.IsAbs(word) || !filepath.IsLocal(word) {
+			continue
+		}
+		if info, err := os.Stat(filepath.Join(dir, word)); err == nil && info.Mode().IsRegular() {
+			return word
+		}
+	}
+	return ""
 }
 
 func joinReasons(reasons []train.Reason) string {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +26,24 @@ func TestEveryExampleJobIsUnderstood(t *testing.T) {
 		spec, err := ReadSpecFile(a, file)
 		if err != nil || spec.Name == "" || spec.WorkDir != root {
 			t.Errorf("%s: %+v, error %v", file, spec, err)
+		}
+	}
+}
+
+// A job starts in a folder of its own: a program beside the job file is not there, and submit warns of it.
+func TestAJobFileWarnsOfFilesThatItsJobDoesNotFind(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"train.py": "", "without.yaml": "command: [python3, train.py]\n", "with.yaml": "command: [python3, train.py]\nwork_dir: .\n", "other.yaml": "command: [python3, /train.py, -m, x]\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, warned := range map[string]bool{"without.yaml": true, "with.yaml": false, "other.yaml": false} {
+		code, _, errs := clitest.Execute(Commands(), "", "submit", filepath.Join(dir, file), "--name", "a", "--print-event")
+		if code != exit.OK || strings.Contains(errs, "where train.py is not") != warned {
+			t.Errorf("%s: exit %d, %q", file, code, errs)
 		}
 	}
 }
