@@ -52,13 +52,13 @@ func (s server) judged(ctx context.Context) (*event.LinksJudged, error) {
 	return &judged, nil
 }
 
-// recordsOf reads a bucket that the index does not hold.
-func recordsOf[T any](ctx context.Context, s server, bucket contract.Bucket[T]) ([]T, error) {
+// recordsOf reads records of a bucket that the index does not hold: those whose keys match a pattern, or all.
+func recordsOf[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns ...string) ([]T, error) {
 	opened, err := bus.OpenKV(ctx, s.bus, bucket)
 	if err != nil {
 		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 	}
-	entries, err := opened.List(ctx)
+	entries, err := opened.List(ctx, patterns...)
 	if err != nil {
 		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 	}

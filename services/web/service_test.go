@@ -426,3 +426,48 @@ func TestRecordsAreServed(t *testing.T) {
 		t.Errorf("nodes %+v, then %+v", first, rest)
 	}
 }
+
+// A plan of the past is found by its time, and so is what the meters showed in a minute.
+func TestThePastIsServed(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	var between []time.Time
+	for n := range uint64(3) {
+		between = append(between, time.Now())
+		plan := train.Plan{Generation: n + 1, DecidedAt: time.Now().UTC()}
+		if err := b.bus.Publish(b.ctx, event.Fact{Subject: event.PlanSubject(), Key: fmt.Sprintf("plan/%d", n+1), Body: event.PlanDecided{Plan: plan}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(t time.Time) string { return "?at=" + t.UTC().Format(time.RFC3339Nano) }
+	for n, moment := range between[1:] {
+		if status, p := ask[train.Plan](b, "GET", "/api/v1/plan"+at(moment)); status != http.StatusOK || p.Generation != uint64(n+1) {
+			t.Errorf("before plan %d: %d, plan %d", n+2, status, p.Generation)
+		}
+	}
+	b.until("the newest plan is known", func() bool {
+		_, p := ask[train.Plan](b, "GET", "/api/v1/plan"+at(time.Now()))
+		return p.Generation == 3
+	})
+	if status, p := ask[api.Problem](b, "GET", "/api/v1/plan"+at(between[0])); status != http.StatusNotFound || p.Detail == "" {
+		t.Errorf("before all plans: %d %+v", status, p)
+	}
+	if status, p := ask[api.Problem](b, "GET", "/api/v1/plan?at=yesterday"); status != http.StatusBadRequest || !strings.Contains(p.Detail, "want a time such as") {
+		t.Errorf("no time: %d %+v", status, p)
+	}
+	kv, err := bus.OpenKV(b.ctx, b.bus, contract.Minutes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	minute := time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC)
+	for _, node := range []train.NodeID{"n1", "n2"} {
+		for _, when := range []time.Time{minute, minute.Add(time.Minute)} {
+			if err := kv.Put(b.ctx, contract.MinuteKey(node, when), contract.Minute{Node: node, At: when, Seconds: 60, Power: 7}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, found := ask[[]contract.Minute](b, "GET", "/api/v1/minutes"+at(minute.Add(30*time.Second))); len(found) != 2 || !found[0].At.Equal(minute) || found[0].Power != 7 {
+		t.Errorf("the minute: %+v", found)
+	}
+}

@@ -42,6 +42,32 @@ func (s server) whatIf(route api.Route, r *http.Request) (answer, error) {
 	return answer{body: reply}, err
 }
 
+// policies asks the planner what the next plan would be by other policies.
+func (s server) policies(route api.Route, r *http.Request) (answer, error) {
+	values := r.URL.Query()
+	if _, err := route.Decode(values); err != nil {
+		return answer{}, err
+	}
+	var variants []train.Variant
+	for word := range strings.SplitSeq(values.Get("policies"), ",") {
+		if word != "" {
+			variants = append(variants, train.Variant{Policy: word})
+		}
+	}
+	if err := s.may(r, access.AskWhatIf, access.Owner{}); err != nil {
+		return answer{}, err
+	}
+	person, err := s.caller(r)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := s.inTime(person); err != nil {
+		return answer{}, err
+	}
+	reply, err := askService[train.OutlookRequest, train.OutlookAnswer](r.Context(), s, train.OutlookSubject, train.OutlookRequest{Variants: variants})
+	return answer{body: reply}, err
+}
+
 // variantsOf reads one variant for each number of devices, one for the priority, and one for sharing.
 func variantsOf(values url.Values) ([]train.Variant, error) {
 	var variants []train.Variant

@@ -34,12 +34,15 @@ const (
 	RouteStands   = "standing"
 	RouteWhatIf   = "whatif"
 	RouteEpochs   = "epochs"
+	RouteForecast = "forecasts"
 	RouteSuggest  = "suggestion"
 	RouteRecords  = "records"
 	RouteLog      = "log"
 	RouteFiles    = "files"
 	RouteNodes    = "nodes"
 	RoutePlan     = "plan"
+	RouteOutlook  = "plan outlook"
+	RouteMinutes  = "minutes"
 	RouteModels   = "models"
 	RouteUsers    = "users"
 	RouteTenants  = "tenants"
@@ -110,6 +113,10 @@ func Routes() []Route {
 			Query: queryParameters()[:1], Answer: view.Epochs{},
 		},
 		{
+			Name: RouteForecast, Method: "GET", Path: Prefix + "/jobs/{id}/forecasts", Doc: "What the plans at up to 40 regular times of a job's life, named as above, predicted of it.",
+			Query: queryParameters()[:1], Answer: []view.Forecast{},
+		},
+		{
 			Name: RouteRecords, Method: "GET", Path: Prefix + "/records", Answer: view.Held{},
 			Doc:   "The records of some jobs. With since it waits until one of them has changed, or the first plan knows it, and has only those; after 20 s the answer is empty.",
 			Query: []Parameter{{Name: "id", Doc: "The whole ids of the jobs, joined by commas."}, sinceParameter()},
@@ -123,7 +130,19 @@ func Routes() []Route {
 			Query: []Parameter{jobParameter(), {Name: "path", Doc: "The file, as the list names it; without it the answer is the list."}, {Name: "offset", Doc: "The bytes before the piece."}},
 		},
 		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices, what keeps jobs off them, the jobs on them and their power.", Query: page, Answer: view.Records[view.Node]{}},
-		{Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Doc: "The newest plan.", Answer: train.Plan{}},
+		{
+			Name: RoutePlan, Method: "GET", Path: Prefix + "/plan", Answer: train.Plan{},
+			Doc: "The newest plan, or the one that was in force at a time in the last 30 days.", Query: []Parameter{atParameter()},
+		},
+		{
+			Name: RouteOutlook, Method: "GET", Path: Prefix + "/plan/whatif", Answer: train.OutlookAnswer{},
+			Doc:   "What the next plan would be by other policies: first by the one that decides, then by each. The planner answers; nothing is changed.",
+			Query: []Parameter{{Name: "policies", Doc: "Names of policies, joined by commas."}},
+		},
+		{
+			Name: RouteMinutes, Method: "GET", Path: Prefix + "/minutes", Answer: []contract.Minute{},
+			Doc: "The power of the nodes and the state of their devices in one minute of the last two days.", Query: []Parameter{atParameter()},
+		},
 		{Name: RouteModels, Method: "GET", Path: Prefix + "/models", Doc: "What was learned about each job.", Query: page, Answer: view.Records[train.Model]{}},
 		{Name: RouteUsers, Method: "GET", Path: Prefix + "/users", Doc: "The people who have a role or a tenant of their own. All others are users of the installation's tenant.", Query: page, Answer: view.Records[access.Person]{}},
 		{Name: RouteTenants, Method: "GET", Path: Prefix + "/tenants", Doc: "The tenants whose jobs are bounded.", Query: page, Answer: view.Records[access.Tenant]{}},
@@ -175,6 +194,8 @@ func Routes() []Route {
 func zoneParameter() Parameter {
 	return Parameter{Name: "zone", Doc: "The zone of times and days, as Europe/Berlin; without it that of the service."}
 }
+
+func atParameter() Parameter { return Parameter{Name: "at", Doc: "The time, as RFC 3339 has it."} }
 
 func jobParameter() Parameter { return Parameter{Name: "job", Doc: "The whole id of the job."} }
 

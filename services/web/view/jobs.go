@@ -117,6 +117,12 @@ type Job struct {
 	Energy unit.Energy `json:"energy_uj"`
 	// EnergyMethods are how its energy was measured.
 	EnergyMethods []string `json:"energy_methods"`
+	// Cost is the price of its energy in Currency, once it has ended and if the operator's tariff knows it.
+	Cost     *float64 `json:"cost,omitempty"`
+	Currency string   `json:"currency,omitempty"`
+	// Deadline is when it should have ended; EstimatedHours is how long its user thought that it runs.
+	Deadline       *time.Time `json:"deadline,omitempty"`
+	EstimatedHours float64    `json:"estimated_hours,omitempty"`
 	// Tuning is its micro-batch while it shares a device.
 	Tuning *Tuning `json:"tuning,omitempty"`
 	// SubmittedAt is when the bus stored its submission.
@@ -317,13 +323,14 @@ func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Ti
 		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, Project: j.Spec.Project, Labels: j.Spec.Labels, State: j.State, Reason: j.Reason, Message: j.Message,
 		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, Device: j.Spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
 		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt), Progress: progress(x, j, now),
+		Deadline: j.Spec.Deadline, EstimatedHours: j.Spec.EstimatedHours,
 		SubmittedAt: j.SubmittedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt,
 	}
 	if len(j.Devices) > 0 {
 		v.Devices, v.Device = j.Devices, j.Devices[0].Kind()
 	}
 	if account := x.Accounts.Get(string(j.ID)); account != nil {
-		v.Energy = account.Energy
+		v.Energy, v.Cost, v.Currency = account.Energy, account.Cost, account.Currency
 		if len(account.Methods) > 0 {
 			v.EnergyMethods = account.Methods
 		}

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -60,4 +61,11 @@ func Planned(x *index.Index, ids []string) []string {
 		j := x.Jobs.Get(id)
 		return j == nil || j.State != train.StateQueued || j.Reason != train.ReasonAdmitted || planOf(x.Plan(), j.ID) == nil
 	})
+}
+
+// Forecast is what the plan of a time predicted of a job.
+type Forecast struct {
+	// At is when the plan was decided.
+	At time.Time `json:"at"`
+	train.Predicted
 }

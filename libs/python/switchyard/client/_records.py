@@ -115,6 +115,28 @@ class Condition(_ConditionWords):
     parameter: str
 
 
+class _DeviceMinute(TypedDict):
+    power_uw: int
+
+
+class DeviceMinute(_DeviceMinute, total=False):
+    """DeviceMinute is a device with a meter of its own in one minute."""
+
+    sm_util_ratio: float
+    memory_used_bytes: int
+    limit_w: float
+
+
+class Minute(TypedDict):
+    """Minute is what the meters of a node showed in one minute, as means over the time that they measured."""
+
+    node: str
+    at: str
+    seconds: float
+    node_uw: int
+    devices: Dict[str, DeviceMinute]
+
+
 class _Parameter(TypedDict):
     name: str
     kind: Literal["choice", "uniform", "log_uniform", "int", "log_int"]
@@ -675,6 +697,7 @@ class Job(_Job, total=False):
 class JobOutlook(TypedDict, total=False):
     """JobOutlook is what would become of a variant of a job."""
 
+    policy: str
     devices: int
     priority: int
     share: bool
@@ -1313,6 +1336,17 @@ class ExperimentTrial(_ExperimentTrial, total=False):
     joules: float
 
 
+class _ViewForecast(TypedDict):
+    at: str
+
+
+class ViewForecast(_ViewForecast, total=False):
+    """Forecast is what the plan of a time predicted of a job."""
+
+    start: Moment
+    finish: Moment
+
+
 class Held(TypedDict):
     """Held are records of jobs."""
 
@@ -1369,6 +1403,10 @@ class ViewJob(_ViewJob, total=False):
     remaining_seconds: float
     start_in_seconds: float
     predicted: Predicted
+    cost: float
+    currency: str
+    deadline: str
+    estimated_hours: float
     tuning: Tuning
     started_at: str
     finished_at: str

@@ -1,5 +1,5 @@
-import { duration } from "./format";
-import { JobLink } from "./parts";
+import { clock, duration } from "./format";
+import { JobLink, isOver } from "./parts";
 import { useNow, useStore } from "./store";
 import type { ComponentChildren } from "preact";
 
@@ -24,6 +24,11 @@ export function Banner() {
   }
   const quiet = order.filter((j) => j.reason === "Silent");
   for (const j of quiet.slice(0, 3)) lines.push({ key: "s" + j.id, bad: true, what: <><JobLink id={j.id} name={j.name} /> is silent: {j.message}</> });
+  const unfinished = order.filter((j) => !isOver(j.state) && !j.jobs);
+  const late = unfinished.filter((j) => j.deadline && Date.parse(j.deadline) < now);
+  for (const j of late.slice(0, 3)) lines.push({ key: "d" + j.id, bad: true, what: <><JobLink id={j.id} name={j.name} /> has passed its deadline {clock(j.deadline ?? "", now)}; it is {j.state}.</> });
+  const long = unfinished.filter((j) => j.estimated_hours && j.run_seconds > 3600 * j.estimated_hours);
+  for (const j of long.slice(0, 3)) lines.push({ key: "e" + j.id, what: <><JobLink id={j.id} name={j.name} /> has run for {duration(j.run_seconds)}; {j.estimated_hours} h were estimated.</> });
   const failed = order.filter((j) => j.state === "failed" && j.finished_at && now - Date.parse(j.finished_at) < recent);
   const first = failed[0];
   if (first) {

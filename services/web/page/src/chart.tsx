@@ -3,6 +3,7 @@ import { digits, plain } from "./format";
 import type { ComponentChildren } from "preact";
 
 interface Point { x: number; y: number }
+export interface Band { name: string; points: { x: number; low: number; high: number }[] }
 export interface Series { name: string; points: Point[]; dots?: boolean; dashed?: boolean; thin?: boolean }
 export interface Key { name: string; dashed?: boolean; thin?: boolean }
 
@@ -37,10 +38,11 @@ export function useWidth() {
 }
 
 // Chart draws lines, and below them a table: the given one, or the first series. keys are the legend, if it is not one line
-// for each series.
-export function Chart({ title, x, series, keys, children }: { title: string; x: string; series: Series[]; keys?: Key[]; children?: ComponentChildren }) {
+// for each series. A band lies behind the lines.
+export function Chart({ title, x, series, band, keys, children }: { title: string; x: string; series: Series[]; band?: Band; keys?: Key[]; children?: ComponentChildren }) {
   const { ref, width } = useWidth();
-  const all = series.flatMap((s) => s.points);
+  const between = band?.points ?? [];
+  const all = [...series.flatMap((s) => s.points), ...between.flatMap((p) => [{ x: p.x, y: p.low }, { x: p.x, y: p.high }])];
   const xs = all.map((p) => p.x), ys = all.map((p) => p.y).filter(Number.isFinite);
   let [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
   if (x0 === x1) [x0, x1] = [x0 - 1, x1 + 1];
@@ -53,6 +55,7 @@ export function Chart({ title, x, series, keys, children }: { title: string; x: 
       <svg ref={ref} height={height} role="img" aria-label={title}>
         {ticks(y0, y1, 4).map((v) => <g key={v}><line class="grid" x1={left} x2={width - right} y1={sy(v)} y2={sy(v)} /><text x={left - 6} y={sy(v) + 4} text-anchor="end">{digits(v)}</text></g>)}
         {ticks(x0, x1, 6).filter((v) => x !== "epoch" || Number.isInteger(v)).map((v) => <text key={v} x={sx(v)} y={height - 6} text-anchor="middle">{plain(v)}</text>)}
+        {between.length > 1 && <polygon class="band" points={[...between.map((p) => `${sx(p.x).toFixed(1)},${sy(p.high).toFixed(1)}`), ...between.slice().reverse().map((p) => `${sx(p.x).toFixed(1)},${sy(p.low).toFixed(1)}`)].join(" ")} />}
         {series.map((s) => (
           <g key={s.name} class={`series ${look(s)}`}>
             <polyline points={s.points.filter((p) => Number.isFinite(p.y)).map((p) => `${sx(p.x).toFixed(1)},${sy(p.y).toFixed(1)}`).join(" ")} stroke-dasharray={s.dashed ? "5 4" : undefined} />
@@ -62,6 +65,7 @@ export function Chart({ title, x, series, keys, children }: { title: string; x: 
       </svg>
       <figcaption class="small">
         {(keys ?? series).map((s: Key) => <span key={s.name} class={`key ${look(s)}`}><svg width="18" height="8" aria-hidden="true"><line x1="0" x2="18" y1="4" y2="4" stroke-dasharray={s.dashed ? "5 4" : undefined} /></svg>{s.name}</span>)}
+        {band && between.length > 1 && <span class="key"><i class="band" />{band.name}</span>}
         <span class="dim">by {x}</span>
       </figcaption>
       {first && (

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "./api";
 import { useWidth } from "./chart";
 import { energy } from "./format";
-import { JobLink, Panel } from "./parts";
+import { JobLink, Panel, save } from "./parts";
 import { words } from "./store";
 import type { ComponentChildren } from "preact";
 import type { Energy, Spent } from "./types";
@@ -13,6 +13,13 @@ const idle = (s: Spent) => s.idle_uj ?? 0;
 const nobody = (s: Spent) => s.unattributed_uj ?? 0;
 const whole = (s: Spent) => s.active_uj + idle(s) + nobody(s);
 const part = (x: number, of: number) => (of > 0 ? `${((100 * x) / of).toFixed(0)} %` : "");
+
+// csv has a row for each row of the tables, in joules.
+function csv(spent: Energy): string {
+  const field = (text: string) => (/[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : /^[=+@-]/.test(text) ? `'${text}` : text);
+  const rows = (by: string, all: Spent[]) => all.map((s) => [by, field(s.key), field(s.name ?? ""), s.active_uj, idle(s), nobody(s)].map((v) => (typeof v === "number" ? v / 1e6 : v)).join(","));
+  return ["by,key,name,active_joules,idle_joules,unattributed_joules", ...rows("day", spent.days), ...rows("user", spent.users), ...rows("node", spent.nodes), ...rows("job", spent.jobs)].join("\r\n") + "\r\n";
+}
 
 export function EnergyPage() {
   const [days, choose] = useState(30);
@@ -52,6 +59,7 @@ export function EnergyPage() {
             <li class="dim">{(spent.methods ?? []).every((m) => m === "modelled") ? "modelled, not measured" : "by " + (spent.methods ?? []).join(", ")}</li>
           </ul>
         )}
+        {spent && total > 0 && <button onClick={() => save(`energy-${days}-days.csv`, "text/csv", [csv(spent)])}>CSV</button>}
         <select aria-label="Days" value={days} onChange={(e) => choose(Number(e.currentTarget.value))}>
           {[1, 7, 30, 90].map((n) => <option key={n} value={n}>{n === 1 ? "today" : `${n} days`}</option>)}
         </select>

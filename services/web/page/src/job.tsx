@@ -2,6 +2,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, get, post, segment } from "./api";
 import { Chart } from "./chart";
 import { clock, duration, energy, until, watts } from "./format";
+import { Files } from "./files";
+import { Forecasts } from "./forecasts";
 import { Log } from "./log";
 import { Panel, Progress, State, isActive, isOver } from "./parts";
 import { act, notice, useNow, useStore, words } from "./store";
@@ -69,6 +71,7 @@ export function JobPage({ id }: { id: string }) {
         <li><span class="dim">ran</span><b>{duration(detail.run_seconds)}</b></li>
         {(job.devices?.length ?? 0) > 0 && <li><span class="dim">{isActive(job.state) ? "devices" : "last devices"}</span><b>{job.devices?.join(", ")}</b></li>}
         {detail.account && <li><span class="dim">energy</span><b>{energy(detail.account.energy_uj)}</b><span class="small dim">mean {watts(detail.account.mean_uw)}</span></li>}
+        {detail.account?.cost !== undefined && <li><span class="dim">cost</span><b>{detail.account.cost.toPrecision(3)} {detail.account.currency}</b>{detail.account.co2e_g !== undefined && <span class="small dim">{detail.account.co2e_g.toPrecision(3)} g CO₂e</span>}</li>}
       </ul>
       {standing && <Panel title="Why"><Lines section={standing} /></Panel>}
       <div class="two">
@@ -76,9 +79,11 @@ export function JobPage({ id }: { id: string }) {
         <Loss detail={detail} />
         <EpochEnergy detail={detail} />
         <EpochTime detail={detail} />
+        <Forecasts job={job} />
       </div>
       {!isOver(job.state) && <WhatIf job={job} />}
       <Log job={id} home={known.home} over={isOver(job.state)} />
+      <Files job={id} home={known.home} />
       {sections.map((s) => (
         <details class="panel" key={s.title}>
           <summary><h2>{s.title}</h2></summary>
@@ -170,8 +175,13 @@ function Loss({ detail }: { detail: Detail }) {
   const points = shown === "loss" ? losses : epochs.flatMap((e) => { const y = e.metrics?.[shown]; return y === undefined ? [] : [{ x: e.epochs_done, y }]; });
   const c = detail.model?.convergence;
   const last = Math.max(detail.job.spec.max_epochs ?? 0, ...points.map((p) => p.x));
+  const at = (h: { b0: number; b1: number; b2: number }, x: number) => (c?.scale ?? 1) * (1 / Math.max(h.b0 * x + h.b1, 1e-9) + h.b2);
+  const likely = shown === "loss" ? (c?.likely ?? []) : [];
+  const band = c && likely.length > 0
+    ? { name: "likely curves", points: Array.from({ length: 60 }, (_, i) => { const x = Math.max(1, (last * i) / 59), ys = [c, ...likely].map((h) => at(h, x)); return { x, low: Math.min(...ys), high: Math.max(...ys) }; }) }
+    : undefined;
   const curve = shown === "loss" && c
-    ? Array.from({ length: 60 }, (_, i) => { const x = Math.max(1, (last * i) / 59); return { x, y: c.scale * (1 / Math.max(c.b0 * x + c.b1, 1e-9) + c.b2) }; })
+    ? Array.from({ length: 60 }, (_, i) => { const x = Math.max(1, (last * i) / 59); return { x, y: at(c, x) }; })
     : [];
   return (
     <Panel
@@ -182,7 +192,7 @@ function Loss({ detail }: { detail: Detail }) {
         </select>
       )}
     >
-      <Chart title={`${shown} by epoch`} x="epoch" series={[{ name: shown, points, dots: true }, ...(curve.length > 0 ? [{ name: "fitted curve", points: curve, dashed: true }] : [])]} />
+      <Chart title={`${shown} by epoch`} x="epoch" band={band} series={[{ name: shown, points, dots: true }, ...(curve.length > 0 ? [{ name: "fitted curve", points: curve, dashed: true }] : [])]} />
     </Panel>
   );
 }

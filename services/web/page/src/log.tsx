@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, segment } from "./api";
 import { bytes } from "./format";
-import { Panel } from "./parts";
+import { Panel, save } from "./parts";
 import { words } from "./store";
 import type { LogChunk } from "./types";
 
@@ -108,10 +108,5 @@ async function download(at: string, job: string, fail: (words: string) => void) 
     fail(words(err));
     return;
   }
-  const url = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
-  const a = document.createElement("a");
-  a.href = url;
-  a.download = `${job}.log`;
-  a.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  save(`${job}.log`, "text/plain", parts);
 }

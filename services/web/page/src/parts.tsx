@@ -73,3 +73,13 @@ export const JobLink = ({ id, name }: { id: string; name?: string }) => (
     {name || id}
   </a>
 );
+
+// save lets the browser download what the page holds.
+export function save(name: string, type: string, parts: BlobPart[]) {
+  const url = URL.createObjectURL(new Blob(parts, { type }));
+  const a = document.createElement("a");
+  a.href = url;
+  a.download = name;
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

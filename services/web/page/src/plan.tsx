@@ -1,4 +1,5 @@
 import { useWidth } from "./chart";
+import { Difference, Policies } from "./policies";
 import { clock, until } from "./format";
 import { JobLink, Panel, State } from "./parts";
 import { useNow, useStore } from "./store";
@@ -43,6 +44,8 @@ export function PlanPage() {
           <figcaption class="small dim">Full bars hold their devices and end as predicted; dashed ones wait and are predicted to start then. The tables below have the same.</figcaption>
         </figure>
       </Panel>
+      <Difference plan={plan} jobs={jobs} />
+      <Policies plan={plan} jobs={jobs} />
       <Panel title="Who holds what, and why">
         <div class="scroll"><table>
           <thead><tr><th>job</th><th>state</th><th>devices</th><th>ends</th><th class="wide">why</th></tr></thead>

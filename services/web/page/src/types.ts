@@ -13,7 +13,7 @@ export interface Job {
   id: string; name: string; user: string; project?: string; labels?: Record<string, string>;
   state: string; reason: string; message: string; devices: string[]; min_devices: number; device?: string;
   epochs_done: number; max_epochs: number; progress?: number; predicted?: Predicted;
-  run_seconds: number; energy_uj: number; energy_methods: string[]; jobs?: Record<string, number>;
+  run_seconds: number; energy_uj: number; energy_methods: string[]; cost?: number; currency?: string; deadline?: string; estimated_hours?: number; jobs?: Record<string, number>;
   submitted_at: string; started_at?: string; finished_at?: string;
 }
 export interface JobList { jobs: Job[]; next?: string }
@@ -38,6 +38,11 @@ export interface Allocation { job: string; node: string; devices: string[]; part
 export interface Waiting { job: string; blockers: Reason[]; start_in_seconds?: number; forecast?: { start?: Span; finish?: Span }; holders?: string[] }
 export interface Plan { generation: number; policy: string; decided_at: string; allocations: Allocation[] | null; waiting?: Waiting[] }
 
+export interface Minute {
+  node: string; at: string; seconds: number; node_uw: number;
+  devices: Record<string, { power_uw: number; sm_util_ratio?: number; memory_used_bytes?: number; limit_w?: number }>;
+}
+
 export interface Change { at: string; fact: string; state: string; attempt?: number; devices?: string[]; epochs?: number; reason?: string; message?: string }
 export interface JobRecord {
   id: string; state: string; reason: string; message: string; hint?: string; attempt: number; devices?: string[];
@@ -45,18 +50,19 @@ export interface JobRecord {
   history?: Change[]; submitted_at: string; started_at?: string; finished_at?: string; since?: string; energy_uj?: number;
 }
 export interface EpochEnergy { attempt: number; epochs_done: number; at: string; energy_uj: number; loss?: number; metrics?: Record<string, number> }
-export interface Model { convergence?: { b0: number; b1: number; b2: number; scale: number; points: number; rmse: number } }
+export interface Model { convergence?: { b0: number; b1: number; b2: number; scale: number; points: number; rmse: number; likely?: { b0: number; b1: number; b2: number }[] } }
 export interface Detail {
   job: JobRecord; run_seconds: number; progress?: number; plan?: { predicted?: Predicted; allocation?: Allocation; waiting?: Waiting };
-  model?: Model; course?: { epochs?: EpochEnergy[] }; account?: { energy_uj: number; mean_uw: number }; submission?: Record<string, unknown>; experiment?: string;
+  model?: Model; course?: { epochs?: EpochEnergy[] }; account?: { energy_uj: number; mean_uw: number; cost?: number; currency?: string; co2e_g?: number }; submission?: Record<string, unknown>; experiment?: string;
 }
 export interface Standing { job: JobRecord; home?: string }
 export interface Spent { key: string; name?: string; active_uj: number; idle_uj?: number; unattributed_uj?: number }
 export interface Energy { from: string; to: string; methods: string[] | null; total: Spent; days: Spent[]; nodes: Spent[]; users: Spent[]; jobs: Spent[] }
 export interface Outlook {
-  devices?: number; priority?: number; share?: boolean; refused?: Reason;
+  policy?: string; devices?: number; priority?: number; share?: boolean; refused?: Reason;
   allocation?: Allocation; waiting?: Waiting; predicted?: Predicted; holders?: string[]; power_w?: number;
   energy?: { joules: number; low_joules: number; high_joules: number };
+  starts?: string[];
   moved?: { job: string; places?: Place[]; reason?: Reason }[];
   shifted?: { job: string; finish?: Moment; seconds?: number }[]; shifted_more?: number;
 }
@@ -83,6 +89,8 @@ export interface Network {
   vertices: { name: string; tier: number }[]; edges: { id: string; a: number; b: number; loss_ratio?: number; delay_seconds?: number }[];
   kept_off: { job: string; waits?: boolean; reason: Reason }[];
 }
+export interface Forecast extends Predicted { at: string }
+export interface FileList { folders: Record<string, string>; files?: { path: string; size_bytes: number; changed_at: string }[]; more?: boolean; data?: string; size?: number }
 export interface LogChunk { data: string | null; next: number; size: number; ended?: boolean; cut?: boolean }
 export interface Changes { jobs?: Job[]; gone?: string[]; nodes?: string[]; models?: string[]; plan?: number }
 

@@ -97,7 +97,7 @@ function Compared({ at, to }: { at?: Moment; to?: Moment }) {
 }
 
 // Others says who would end later or sooner, who would move, and whom that leaves without devices.
-function Others({ o, jobs }: { o: Outlook; jobs: Map<string, Job> }) {
+export function Others({ o, jobs }: { o: Outlook; jobs: Map<string, Job> }) {
   const shifted = o.shifted ?? [];
   const moved = (o.moved ?? []).filter((m) => !shifted.some((s) => s.job === m.job));
   if (shifted.length + moved.length === 0) return <span class="dim">nobody ends later or sooner</span>;

@@ -1,15 +1,20 @@
 import { useEffect } from "preact/hooks";
+import { Slider, usePast } from "./past";
 import { bytes, clock, duration, until, watts } from "./format";
 import { JobLink, Meter, Panel, Progress, State, isActive, isOver, kindOf } from "./parts";
 import { loadNodes, useNow, useStore } from "./store";
-import type { Device, Exclusion, Job, Node, NodeJob } from "./types";
+import type { Device, Exclusion, Job, Node, NodeJob, Plan } from "./types";
 
 const refresh = 3000;
 const silent = 30_000;
+// most is the number of waiting jobs that are listed.
+const most = 50;
 
 export function Yard() {
-  const { nodes, order, plan } = useStore();
-  const now = useNow();
+  const { nodes: present, order, plan: newest } = useStore();
+  const past = usePast(present);
+  const time = useNow();
+  const nodes = past.nodes ?? present, plan = past.nodes ? past.plan : newest, now = past.at ?? time;
   useEffect(() => {
     const timer = setInterval(() => void loadNodes().catch(() => undefined), refresh);
     return () => clearInterval(timer);
@@ -23,19 +28,20 @@ export function Yard() {
       <div class="head">
         <h1 tabIndex={-1}>Yard</h1>
         <ul class="facts">
-          <li><b>{busy}</b> of {devices.length} devices busy</li>
-          <li><b>{order.filter((j) => isActive(j.state) && !j.jobs).length}</b> running</li>
-          <li><b>{waiting.length}</b> waiting</li>
-          {power > 0 && <li><b>{watts(power)}</b> now</li>}
+          <li><b>{busy}</b> of {devices.length} devices {past.at ? "held" : "busy"}</li>
+          <li><b>{past.at ? (plan?.allocations ?? []).length : order.filter((j) => isActive(j.state) && !j.jobs).length}</b> {past.at ? "had devices" : "running"}</li>
+          <li><b>{past.at ? (plan?.waiting ?? []).length : waiting.length}</b> waiting</li>
+          {power > 0 && <li><b>{watts(power)}</b> {past.at ? "then" : "now"}</li>}
           {plan && plan.generation > 0 && <li class="dim">plan {plan.generation} by {plan.policy}, {clock(plan.decided_at, now)}</li>}
         </ul>
       </div>
+      <Slider past={past} now={time} />
       <div class="yard">
         <div class="nodes">
           {nodes.length === 0 && <p class="empty">No node has reported yet.</p>}
           {nodes.map((n) => <NodeRow key={n.id} node={n} now={now} />)}
         </div>
-        <Queue now={now} />
+        {past.at ? <QueueThen plan={past.plan} /> : <Queue now={now} />}
       </div>
     </>
   );
@@ -111,6 +117,7 @@ function Gauge({ name, words, value, most }: { name: string; words: string; valu
 function Holder({ job: held, now }: { job: NodeJob; now: number }) {
   const { jobs } = useStore();
   const job = jobs.get(held.id);
+  if (!held.state) return <div class="holder"><div class="who"><JobLink id={held.id} name={job?.name} /></div><div class="small dim">{job?.user}</div></div>;
   const shares = (held.memory_bytes ?? 0) > 0;
   return (
     <div class="holder">
@@ -129,13 +136,29 @@ function Holder({ job: held, now }: { job: NodeJob; now: number }) {
   );
 }
 
+// QueueThen lists the jobs that waited by a plan of the past.
+function QueueThen({ plan }: { plan?: Plan }) {
+  const { jobs } = useStore();
+  const all = plan?.waiting ?? [];
+  return (
+    <Panel title="Queue then" aside={<span class="dim">{all.length}</span>} class="queue">
+      {all.length === 0 && <p class="empty">Nothing waited.</p>}
+      <ol>{all.slice(0, most).map((w) => (
+        <li key={w.job}>
+          <div class="who"><JobLink id={w.job} name={jobs.get(w.job)?.name} /></div>
+          <div class="small dim">{w.blockers[0]?.message}</div>
+        </li>
+      ))}</ol>
+    </Panel>
+  );
+}
+
 // Queue lists the waiting jobs in the order in which the plan would serve them.
 function Queue({ now }: { now: number }) {
   const { plan, jobs, order } = useStore();
   const planned = (plan?.waiting ?? []).map((w) => ({ w, job: jobs.get(w.job) })).filter((x): x is { w: typeof x.w; job: Job } => x.job !== undefined && !isOver(x.job.state));
   const known = new Set(planned.map((x) => x.job.id));
   const rest = order.filter((j) => ["submitted", "queued", "held", "paused", "preempted", "recovering"].includes(j.state) && !known.has(j.id) && !j.jobs);
-  const most = 50;
   return (
     <Panel title="Queue" aside={<span class="dim">{planned.length + rest.length}</span>} class="queue">
       {planned.length + rest.length === 0 && <p class="empty">Nothing waits.</p>}
