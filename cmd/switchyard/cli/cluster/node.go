@@ -62,6 +62,7 @@ type orderFlags struct {
 	devices []string
 	reason  string
 	now     bool
+	wait    time.Duration
 }
 
 // orderTimeout bounds the wait for the planner.
@@ -75,7 +76,7 @@ func (o order) command(a *console.Console) *cobra.Command {
 		Long: o.short + `. The order holds until another one about the same node or device, also after restarts. On Kubernetes it
 is about jobs alone: other pods follow kubectl cordon and kubectl drain, which the planner obeys, too.
 
-Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner did not follow in time.`,
+Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner or the jobs did not follow in time.`,
 		Example: "  switchyard node " + o.verb + " n1\n  switchyard node " + o.verb + " n1 --device gpu:3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
@@ -88,12 +89,16 @@ Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner
 	}
 	if o.fact == event.FactDrainRequested {
 		cmd.Flags().BoolVar(&f.now, "now", false, "do not wait for first checkpoints: jobs that have saved nothing begin again elsewhere")
+		cmd.Flags().DurationVar(&f.wait, "wait", 0, "return when their jobs have left, or fail after this time")
 	}
 	return cmd
 }
 
 // give publishes the order for each node and waits until the planner follows it.
 func (o order) give(ctx context.Context, a *console.Console, y console.Yard, names []string, f orderFlags) error {
+	if f.wait > 0 && len(f.devices) > 0 {
+		return exit.Usagef("--wait is about whole nodes: leave --device out")
+	}
 	nodes, err := findNodes(ctx, y, names)
 	if err != nil {
 		return err
@@ -117,6 +122,11 @@ func (o order) give(ctx context.Context, a *console.Console, y console.Yard, nam
 			fmt.Fprintf(a.Stdout, "%s %s\n", orderedWords(n.ID, r.Devices), o.done)
 		}
 	}
+	if f.wait > 0 {
+		if err := awaitEmpty(ctx, y, nodes, f.wait); err != nil {
+			return err
+		}
+	}
 	if a.Output != "json" {
 		return nil
 	}
@@ -127,6 +137,32 @@ func (o order) give(ctx context.Context, a *console.Console, y console.Yard, nam
 	return a.PrintJSON(slices.DeleteFunc(rows, func(row nodeRow) bool {
 		return !slices.ContainsFunc(nodes, func(n *view.Node) bool { return n.ID == row.ID })
 	}))
+}
+
+// awaitEmpty waits until no job has devices of the nodes.
+func awaitEmpty(ctx context.Context, y console.Yard, nodes []*view.Node, most time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	var there []train.JobID
+	for range tick.Every(waiting, followPause) {
+		rows, err := nodeRows(waiting, y, time.Now())
+		if waiting.Err() != nil {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		there = nil
+		for _, row := range rows {
+			if slices.ContainsFunc(nodes, func(n *view.Node) bool { return n.ID == row.ID }) {
+				there = append(there, row.Jobs...)
+			}
+		}
+		if len(there) == 0 {
+			return nil
+		}
+	}
+	return exit.Errorf(exit.Failed, "they leave at their next save; `switchyard describe JOB` says what each waits for", "jobs %v have not left in %s", there, most)
 }
 
 func orderedWords(n train.NodeID, devices []train.DeviceID) string {
