@@ -1,6 +1,7 @@
 // Command gen writes docs/job-file.md, docs/events.md, docs/records.md, docs/access.md, docs/schemas,
-// docs/openapi.json, docs/asyncapi.json and the types of the Python client from the tables and types of libs/event,
-// libs/contract, libs/access and services/web/api. With -check it writes nothing and names what is stale.
+// docs/openapi.json, docs/asyncapi.json, the custom resource of Kubernetes and the types of the Python client from the
+// tables and types of libs/event, libs/contract, libs/access and services/web. With -check it writes nothing and names
+// what is stale.
 package main
 
 import (
@@ -90,6 +91,7 @@ func generate(root string) (map[string][]byte, error) {
 	explain("events.md", types)
 	files := map[string][]byte{"docs/job-file.md": jobFile, "docs/events.md": events, "docs/records.md": recordsPage(src, explained), "docs/access.md": accessPage()}
 	document, answers := openAPI(src)
+	files[resourceFile] = customResource(src)
 	files["docs/openapi.json"], files[pythonRecords] = document, pythonTypes(answers)
 	files["docs/asyncapi.json"] = asyncAPI()
 	for _, all := range []map[string][]byte{schemas(src), recordSchemas(src)} {

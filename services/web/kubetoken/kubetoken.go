@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
@@ -53,19 +54,28 @@ type answer struct {
 	until time.Time
 }
 
-// New makes a reviewer of tokens for an audience. It asks the cluster of KUBECONFIG, else the one in which this process
-// is a pod.
+// New makes a reviewer of tokens for an audience. It asks the API server of Cluster.
 func New(audience string, now func() time.Time) (*Reviewer, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	config, err := Cluster()
 	if err != nil {
-		return nil, fmt.Errorf("reach the API server of Kubernetes (web.kubernetes_audience wants its word): %w", err)
+		return nil, err
 	}
-	config.QPS, config.Burst, config.UserAgent = questionsPerSecond, questionsPerSecond, "switchyard-web"
+	config.QPS, config.Burst = questionsPerSecond, questionsPerSecond
 	c, err := client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the client of Kubernetes: %w", err)
 	}
 	return newReviewer(c.TokenReviews(), audience, now), nil
+}
+
+// Cluster returns how to reach the API server of KUBECONFIG, else that of the cluster in which this process is a pod.
+func Cluster() (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server of Kubernetes (web.kubernetes_audience and web.training_jobs ask it): %w", err)
+	}
+	config.UserAgent = "switchyard-web"
+	return config, nil
 }
 
 func newReviewer(reviews client.TokenReviewInterface, audience string, now func() time.Time) *Reviewer {
@@ -122,11 +132,19 @@ func (r *Reviewer) judge(s authenticationv1.TokenReviewStatus) (string, error) {
 	return nameOf(s.User.Username)
 }
 
+// accounts begins the names of service accounts in Kubernetes.
+const accounts = "system:serviceaccount:"
+
+// AccountName returns the name here of a service account.
+func AccountName(namespace, account string) (string, error) {
+	return nameOf(accounts + namespace + ":" + account)
+}
+
 // nameOf returns the name here of a user of Kubernetes. A service account is NAMESPACE.NAME, so nobody else has a name
 // with a dot.
 func nameOf(user string) (string, error) {
 	name := user
-	account, is := strings.CutPrefix(user, "system:serviceaccount:")
+	account, is := strings.CutPrefix(user, accounts)
 	if is {
 		name = strings.Replace(account, ":", ".", 1)
 	}

@@ -65,6 +65,7 @@ func TestTheManifestsRunJobs(t *testing.T) {
 		"--grace-period=0")
 	s.succeeded("wide", "urgent")
 	s.servesPeople()
+	s.servesTrainingJobs()
 }
 
 // TestReplicasOutliveTheirLeaders runs three servers of the bus and two processes of each service, and kills the
