@@ -13,8 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/trainingjob"
 )
 
-// What an object asks for is asked by its service account, as if it had shown its token: with its role, and by no user of
-// the machine.
+// What an object asks for is asked by its service account, as if it had shown its token: with its role, and by no user
+// of the machine.
 func TestObjectsAskAsTheirServiceAccount(t *testing.T) {
 	b := newBench(t)
 	known, log := newKnown(slog.New(slog.DiscardHandler), "x"), slog.New(slog.DiscardHandler)

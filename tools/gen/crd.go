@@ -85,7 +85,7 @@ func customResource(src *source) []byte {
 	return text.Bytes()
 }
 
-// structural returns the schema of a value as the API server wants it: without references, and pruned instead of closed.
+// structural returns the schema of a value as the API server wants it: without references, and pruned, not closed.
 func (src *source) structural(value any) object {
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true, LookupComment: src.about, Mapper: src.words}
 	data, err := json.Marshal(r.Reflect(value))

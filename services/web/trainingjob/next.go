@@ -59,8 +59,8 @@ func Next(o Object, k Known) Step {
 	return Step{Publish: slices.Concat(o.edit(k), o.want(k))}
 }
 
-// submission returns the submission that the object asks for, or nil. A job that was rejected is submitted anew when the
-// object changes.
+// submission returns the submission that the object asks for, or nil. A job that was rejected is submitted again when
+// the object changes.
 func (o Object) submission(k Known) *Request {
 	changed := o.Metadata.Generation > o.Status.ObservedGeneration
 	id := o.firstID()

@@ -1,5 +1,5 @@
-// Package trainingjob decides what a TrainingJob, a custom resource of Kubernetes, asks of its job, and what the status of
-// the object says of the job. It reads and writes nothing: package kubejobs does.
+// Package trainingjob decides what a TrainingJob, a custom resource of Kubernetes, asks of its job, and what the status
+// of the object says of the job. It reads and writes nothing: package kubejobs does.
 package trainingjob
 
 import (
@@ -74,8 +74,8 @@ func (o Object) JobID() train.JobID {
 	return cmp.Or(o.Status.JobID, o.firstID())
 }
 
-// firstID names the object's first job: by the object's name, and by its UID, since names come again. The longest job id
-// has room for the number of a generation behind it.
+// firstID names the object's first job: by the object's name, and by its UID, since names come again. A job id has room
+// for the number of a generation behind it.
 func (o Object) firstID() train.JobID {
 	const longestName, digits = 40, 8
 	name := strings.ReplaceAll(o.Metadata.Name, ".", "-")

@@ -1,5 +1,5 @@
-// Package objects tests jobs that are objects of Kubernetes: a real API server, without nodes, and Switchyard beside it,
-// whose jobs are processes of this machine.
+// Package objects tests jobs that are objects of Kubernetes: a real API server without nodes, and beside it Switchyard,
+// the jobs of which are processes of this machine.
 package objects
 
 import (
@@ -19,7 +19,8 @@ import (
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
-// cluster is an API server; binaries is the folder of Switchyard's programs. Both are empty without a development cluster.
+// cluster is an API server; binaries is the folder of Switchyard's programs. Both are empty without a development
+// cluster.
 var (
 	cluster  *lab.Cluster
 	binaries string
@@ -113,9 +114,9 @@ func (y *yard) job(id string) view.Job {
 	if err != nil {
 		return view.Job{} // Switchyard begins
 	}
-	var page view.Page
-	y.must(json.Unmarshal(out, &page))
-	for _, j := range page.Jobs {
+	var jobs []view.Job
+	y.must(json.Unmarshal(out, &jobs))
+	for _, j := range jobs {
 		if string(j.ID) == id {
 			return j
 		}
