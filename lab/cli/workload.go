@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,8 @@ type workloadOptions struct {
 	folder string
 	prefix string
 	scale  float64
+	// from is the file of a published trace.
+	from string
 }
 
 func (a *app) workloadCommand() *cobra.Command {
@@ -47,6 +50,7 @@ as in Philly; applications in the mix of Pollux (OSDI'21). A seed gives the same
 func (o *workloadOptions) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.IntVar(&o.jobs, "jobs", 100, "number of jobs")
+	fs.StringVar(&o.from, "from", "", "`FILE` of a published trace, whose first jobs come in place of drawn ones: cluster_job_log of Philly, openb_pod_list or pai_task_table of Alibaba; --gaps and --mean-gap do not count then")
 	fs.StringVar(&o.gaps, "gaps", "philly", "how gaps between arrivals are distributed: "+strings.Join(traces.GapNames(), ", "))
 	fs.StringVar(&o.mix, "mix", "pollux", "which applications: "+strings.Join(traces.MixNames(), ", ")+" (jobs that allow sharing, for a live cluster)")
 	fs.DurationVar(&o.meanGap, "mean-gap", 3*time.Minute, "mean time between arrivals")
@@ -117,7 +121,7 @@ func (a *app) workloadSubmitCommand() *cobra.Command {
 
 // draw draws the stream, and gives its jobs the ids that they have everywhere.
 func (o *workloadOptions) draw() (traces.Workload, error) {
-	w, err := traces.Draw{Jobs: o.jobs, Gaps: o.gaps, MeanGapSeconds: o.meanGap.Seconds(), Mix: o.mix, Seed: o.seed}.Workload()
+	w, err := o.arrivals()
 	if err != nil {
 		return w, exit.Usagef("%v", err)
 	}
@@ -131,6 +135,18 @@ func (o *workloadOptions) draw() (traces.Workload, error) {
 		}
 	}
 	return w, nil
+}
+
+// arrivals are drawn, or those of a trace.
+func (o *workloadOptions) arrivals() (traces.Workload, error) {
+	if o.from == "" {
+		return traces.Draw{Jobs: o.jobs, Gaps: o.gaps, MeanGapSeconds: o.meanGap.Seconds(), Mix: o.mix, Seed: o.seed}.Workload()
+	}
+	data, err := os.ReadFile(o.from)
+	if err != nil {
+		return traces.Workload{}, fmt.Errorf("--from: %w", err)
+	}
+	return traces.Recorded(filepath.Base(o.from), data, o.jobs, o.mix, o.seed)
 }
 
 // submission is a job of a stream as a message on the bus.

@@ -42,6 +42,25 @@ func TestGeneratedWorkloadsAreReadBySimulator(t *testing.T) {
 	}
 }
 
+// A published trace gives a stream that the simulator reads.
+func TestATraceIsAWorkload(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "openb_pod_list.csv")
+	text := "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\np0,1,1,1,1000,,LS,Running,10,900,10\np1,1,1,2,1000,,LS,Running,70,900,80\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := workloadWith(t, "generate", "--from", file, "-o", "csv")
+	if code != exit.OK {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	if w, err := traces.ParseWorkload("read", []byte(out)); err != nil || len(w.Jobs) != 2 || w.Jobs[1].Seconds != 60 {
+		t.Errorf("%+v: %v", w, err)
+	}
+	if code, _, errs := workloadWith(t, "generate", "--from", file+".none"); code == exit.OK || !strings.Contains(errs, "--from") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
 func TestGeneratedEventsAreSubmissions(t *testing.T) {
 	code, out, errs := workloadWith(t, "generate", "--jobs", "60", "--job-files", exampleJobs, "-o", "json")
 	if code != exit.OK {
