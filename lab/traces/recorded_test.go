@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The shapes are those of the published files, with their oddities: Philly's attempts without an end, Alibaba's pods that
-// were never scheduled, and its task table without a header.
+// The shapes are those of the published files, with their oddities: Philly's attempts without an end, Alibaba's pods
+// that were never scheduled, and its task table without a header.
 const (
 	philly = `[
  {"status": "Pass", "vc": "ee9e8c", "jobid": "application_1_0002", "user": "a", "submitted_time": "2017-10-09 08:00:00",

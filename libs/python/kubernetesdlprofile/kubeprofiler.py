@@ -13,10 +13,14 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from switchyard._environment import make_snapshot_dir, snapshot_dir
+from switchyard._batch import Batch
+from switchyard._environment import Environment, make_snapshot_dir, snapshot_dir
+from switchyard._gate import gated
 from switchyard._http import Address, Client, address_from_environment, segment
+from switchyard._link import Link
+from switchyard._meter import gpu_memory_bytes
 from switchyard._sender import Sender
 from switchyard._threads import Threads
 
@@ -68,9 +72,13 @@ class KubeProfiler(object):
         """Counts a training step; sends the profile every PROFILE_EACH steps; leaves by SystemExit when armed."""
         self._threads.follow()
         now = datetime.datetime.now()
+        if self._tuned is not None and not self._tuned.step_ends():
+            return  # a part of a step
         if self.last_time is not None:
             seconds = (now - self.last_time).total_seconds()
             self.iterations += 1
+            if self._tuned is not None:
+                self._tuned.add(seconds)
             self.mean_iteration_duration += (seconds - self.mean_iteration_duration) / self.iterations
         self.last_time = now
         if self.PROFILE_EACH > 0 and self.iterations > 0 and self.iterations % self.PROFILE_EACH == 0:
@@ -90,16 +98,30 @@ class KubeProfiler(object):
             self._sender.post(self._job_manager, path, lambda: done, keep=True)
         self._sender.flush()
 
+    def micro_batches(self, loader: Iterable[Any], optimizer: Any) -> Iterator[Any]:
+        """Lets the scheduler choose the micro-batch: ``for x, y in profiler.micro_batches(loader, optimizer)``.
+
+        Not in the original. The loop gets the parts of each batch of the loader, and steps once for all parts of one.
+        It calls measure after each part, as before. A loop that clips gradients, uses a GradScaler, or steps a
+        learning rate for each batch cannot be tuned so.
+        """
+        if self._tuned is None:
+            self._tuned = _Tuned(self._here(), self.JOBID, self.RANK)
+        return gated(map(self._tuned.parts, loader), optimizer)
+
     def end(self) -> None:
         """Nothing: the end of the process is the end of the job."""
 
     def send_profiling(self) -> None:
-        """Sends the profile as it is now."""
+        """Sends the profile as it is now; of a job whose micro-batch is tuned, the steps since the last time."""
+        if self._tuned is not None:
+            self._tuned.send(self.iterations, self.epoch, self.EPOCHS_DONE, self.iterationPerEpoch)
+            return
         self._post_profile(self._profile(datetime.datetime.now()))
 
     def __getstate__(self) -> Dict[str, Any]:
         # Frameworks copy and pickle the model that holds a profiler; a connection does not travel.
-        connected = ("_job_manager", "_profile_store", "_sender", "_memory", "_threads")
+        connected = ("_job_manager", "_profile_store", "_sender", "_memory", "_threads", "_tuned")
         return {name: value for name, value in self.__dict__.items() if name not in connected}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -128,9 +150,8 @@ class KubeProfiler(object):
         self.LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "-1"))
 
     def _connect(self) -> None:
-        here = address_from_environment(os.environ)
-        if here is None and os.environ.get("SWITCHYARD_JOB_MANAGER"):
-            here = Address.parse(os.environ["SWITCHYARD_JOB_MANAGER"])
+        here = self._here()
+        self._tuned: Optional[_Tuned] = None
         job_manager = Address.parse(self.jmHostname) if self.jmHostname else here
         profile_store = Address.parse(self.dbHostname) if self.dbHostname else here
         self._job_manager = Client(job_manager) if job_manager is not None else None
@@ -141,6 +162,13 @@ class KubeProfiler(object):
         self._threads = Threads(os.environ)
         self._memory = _GPUMemory()
         atexit.register(self._sender.last_words)
+
+    def _here(self) -> Optional[Address]:
+        """The job API that the scheduler names."""
+        here = address_from_environment(os.environ)
+        if here is None and os.environ.get("SWITCHYARD_JOB_MANAGER"):
+            here = Address.parse(os.environ["SWITCHYARD_JOB_MANAGER"])
+        return here
 
     def _profile(self, now: datetime.datetime) -> Dict[str, Any]:
         """The record without its memory, which is slow to read and therefore read where it is sent."""
@@ -160,6 +188,48 @@ class KubeProfiler(object):
             return
         path, memory = "/profiling/" + segment(self.JOBID), self._memory
         self._sender.post(self._profile_store, path, lambda: dict(record, gpumem=memory.used_mib()))
+
+
+class _Tuned:
+    """The steps of a job whose micro-batch the scheduler chooses; heartbeats say which one they were measured with."""
+
+    def __init__(self, address: Optional[Address], uuid: str, rank: int):
+        environment = Environment.read(os.environ)
+        self._link = Link(address, uuid, rank, environment.batch_generation)
+        self._batch = Batch(environment, self._link)
+        self._last = True
+        self._steps = 0
+        self._seconds = 0.0
+
+    def parts(self, batch: Any) -> Iterator[Tuple[Any, float, bool]]:
+        for part, weight, self._last in self._batch.marked_parts(batch):
+            yield part, weight, self._last
+
+    def step_ends(self) -> bool:
+        return self._last
+
+    def add(self, seconds: float) -> None:
+        self._steps += 1
+        self._seconds += seconds
+
+    def send(self, iterations: int, epoch: int, epochs_before: int, epoch_steps: int) -> None:
+        if self._steps == 0:
+            return
+        done = iterations - (epoch - epochs_before) * epoch_steps
+        body: Dict[str, Any] = {
+            "step": epochs_before * epoch_steps + iterations,
+            "epoch": epoch,
+            "epoch_step": max(done, 0),
+            "epoch_steps": max(epoch_steps, done),
+            "steps": self._steps,
+            "step_seconds": self._seconds / self._steps,
+        }
+        memory_bytes = gpu_memory_bytes()
+        if memory_bytes is not None:
+            body["gpu_memory_bytes"] = memory_bytes
+        body.update(self._batch.ran())
+        self._link.steps(body)
+        self._steps, self._seconds = 0, 0.0
 
 
 class _GPUMemory:

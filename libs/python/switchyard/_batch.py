@@ -96,6 +96,10 @@ class Batch:
 
     def parts(self, batch: Any) -> Iterator[Tuple[Any, float]]:
         """See Job.accumulate."""
+        return ((part, weight) for part, weight, _ in self.marked_parts(batch))
+
+    def marked_parts(self, batch: Any) -> Iterator[Tuple[Any, float, bool]]:
+        """The parts of a batch with their weights, and whether each is the last."""
         wish, environment = self._wish or self._link.wish, self._environment
         most, own, count = wish.micro_batch, environment.own_devices, samples_in(batch)
         if not self.follows_global and environment.batch_size is not None:
@@ -116,8 +120,9 @@ class Batch:
         done = 0.0
         for part, weight in parts_of(batch, largest):
             done += weight
-            with self._exchange(done > 1 - 1e-9):
-                yield part, weight * scale
+            last = done > 1 - 1e-9
+            with self._exchange(last):
+                yield part, weight * scale, last
             if measured and first is None and self._square is not None:
                 first = (weight, self._square())
         if first is not None and self._square is not None and count:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from switchyard import _checkpoint
 from switchyard._batch import Batch
 from switchyard._environment import Environment, make_snapshot_dir
+from switchyard._gate import gated
 from switchyard._http import address_from_environment, complain
 from switchyard._link import FAILED, FINISHED, STOPPED, Link
 from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
@@ -327,6 +328,15 @@ class Job:
         is one part.
         """
         return self._batch.parts(batch)
+
+    def micro_batches(self, batches: Iterable[Any], optimizer: Any) -> Iterator[Any]:
+        """The parts of all batches, for a loop that is left as it is and steps once for each batch it gets.
+
+        ``for x, y in job.micro_batches(job.steps(loader), optimizer)``: the scheduler chooses the size of parts as with
+        accumulate. step and zero_grad of the optimizer do nothing between the parts of a batch. A loop that clips
+        gradients, uses a GradScaler, or steps a learning rate for each batch has to use accumulate.
+        """
+        return gated(map(self._batch.marked_parts, batches), optimizer)
 
     def global_batch(self) -> Optional[int]:
         """Samples of one optimizer step on all devices; None: the job has no batch of its own but batch_size on each.
