@@ -103,7 +103,7 @@ const (
 	// startTimeout is how long an installation may take to start, and jobTimeout how long a job may take to reach a
 	// state.
 	startTimeout = time.Minute
-	jobTimeout   = 90 * time.Second
+	jobTimeout   = 3 * time.Minute
 	lookInterval = 200 * time.Millisecond
 )
 
