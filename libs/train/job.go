@@ -139,6 +139,9 @@ type Spec struct {
 	// on one node. EstimatedMemoryMiB is then its part of each device. Without it a job has its devices to itself, and
 	// so has a job with parameter servers.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
+	// ShareAcrossTenants also lets it share with jobs of other tenants that allow that too. A fatal fault of one job can
+	// end the others on the device.
+	ShareAcrossTenants bool `json:"share_across_tenants,omitempty"`
 	// TuneEffectiveBatch also lets the batch of an optimizer step grow while the job shares its device, if its code can
 	// follow. Without it only the number of passes per step is tuned, and the training is the same.
 	TuneEffectiveBatch bool `json:"tune_effective_batch,omitempty"`

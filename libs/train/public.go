@@ -12,7 +12,7 @@ func (s Spec) Public() Spec {
 	return Spec{
 		Name: s.Name, Project: s.Project, Labels: s.Labels, User: s.User, Tenant: s.Tenant,
 		BatchSize: s.BatchSize, GlobalBatchSize: s.GlobalBatchSize, TrainingSetSize: s.TrainingSetSize, MaxEpochs: s.MaxEpochs, MaxSteps: s.MaxSteps,
-		SingleDevice: s.SingleDevice, AllowSharing: s.AllowSharing, DisableSharing: s.DisableSharing, EstimatedMemoryMiB: s.EstimatedMemoryMiB, EstimatedHours: s.EstimatedHours,
+		SingleDevice: s.SingleDevice, AllowSharing: s.AllowSharing, ShareAcrossTenants: s.ShareAcrossTenants, DisableSharing: s.DisableSharing, EstimatedMemoryMiB: s.EstimatedMemoryMiB, EstimatedHours: s.EstimatedHours,
 		Cores: s.Cores, MainMemoryMiB: s.MainMemoryMiB, Ports: s.Ports, Priority: s.Priority,
 		Devices: s.Devices, Device: s.Device, GPU: s.GPU, GPUMemory: s.GPUMemory, CPUs: s.CPUs, Memory: s.Memory, MinDevices: s.MinDevices, MaxDevices: s.MaxDevices,
 		NodeLabels: s.NodeLabels, Deadline: s.Deadline, After: s.After, Array: s.Array, ArrayMember: s.ArrayMember, Continue: s.Continue, TimeLimit: s.TimeLimit,

@@ -453,6 +453,9 @@ func (c *checker) devices() {
 // sharing checks that a job that may share its devices states its memory need, and has no parameter servers.
 func (c *checker) sharing() {
 	s := c.spec
+	if s.ShareAcrossTenants && !s.AllowSharing {
+		c.refuse("Contradiction", "share_across_tenants", "set allow_sharing too", "the job shares its devices with nobody")
+	}
 	switch {
 	case !s.AllowSharing:
 	case s.DisableSharing:

@@ -63,11 +63,12 @@ func (b *backfilling) serve(g *cluster.Gang) {
 type alike struct {
 	least, class, memory, priority int
 	tenant                         string
+	across                         bool
 	starved                        bool
 }
 
 func alikeTo(g *cluster.Gang) alike {
-	return alike{g.Least, g.Class, g.MemoryClass, g.Priority, g.Spec.Tenant, g.Starved}
+	return alike{g.Least, g.Class, g.MemoryClass, g.Priority, g.Spec.Tenant, g.Spec.ShareAcrossTenants, g.Starved}
 }
 
 // start gives a gang what is left: what it holds, if nobody has taken that, else free devices.

@@ -130,7 +130,7 @@ func (b *digest) spec(s *train.Spec) {
 	b.words(s.Tenant, s.Family, string(s.Strategy))
 	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MaxSteps, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
 	b.add(s.EstimatedHours)
-	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing)
+	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing, s.ShareAcrossTenants)
 	if s.TimeLimit > 0 {
 		b.add(s.TimeLimit.Seconds())
 	}

@@ -88,12 +88,14 @@ type kind struct {
 	memoryMiB                       int64
 	servers                         train.ServersSpec
 	single, shares, shuns, adaptive bool
+	acrossTenants                   bool
 }
 
 func kindOf(s *train.Spec) kind {
 	k := kind{
 		tenant: s.Tenant, gpu: s.GPU, gpuMemory: s.GPUMemory, device: s.Device, strategy: s.Strategy, devices: s.Devices, least: s.MinDevices, most: s.MaxDevices,
 		memoryMiB: s.EstimatedMemoryMiB, single: s.SingleDevice, shares: s.AllowSharing, shuns: s.DisableSharing, adaptive: s.AdaptiveBatch != nil,
+		acrossTenants: s.ShareAcrossTenants,
 	}
 	if len(s.NodeLabels) > 0 {
 		k.labels = train.JoinLabels(s.NodeLabels)

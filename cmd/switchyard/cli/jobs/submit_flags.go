@@ -105,6 +105,7 @@ func (f *submitFlags) declareTraining(fs *pflag.FlagSet) {
 func (f *submitFlags) declareNeeds(fs *pflag.FlagSet) {
 	s := &f.spec
 	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --estimated-memory-mib")
+	fs.BoolVar(&s.ShareAcrossTenants, "share-across-tenants", false, "also with jobs of other tenants that allow it")
 	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
 	fs.Int64Var(&s.EstimatedMemoryMiB, "estimated-memory-mib", 0, "estimated device memory, MiB per device")
 	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")

@@ -1023,6 +1023,7 @@ class Spec(_SpecWords, _Spec, total=False):
     stop: StopSpec
     single_device: bool
     allow_sharing: bool
+    share_across_tenants: bool
     tune_effective_batch: bool
     disable_sharing: bool
     estimated_memory_mib: int

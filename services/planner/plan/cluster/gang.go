@@ -275,6 +275,12 @@ func (g *Gang) Progress() float64 {
 // Shares says whether a gang may have its devices together with others.
 func (g *Gang) Shares() bool { return g.Spec.SharedMemory() > 0 }
 
+// SharesWith says whether a gang and another may have devices together as far as their tenants go: a fault of one may
+// reach the other, so two tenants must both allow it.
+func (g *Gang) SharesWith(o *Gang) bool {
+	return g.Spec.Tenant == o.Spec.Tenant || g.Spec.ShareAcrossTenants && o.Spec.ShareAcrossTenants
+}
+
 // Kind is the gang's kind on one device. It is computed when first asked for: it is a digest.
 func (g *Gang) Kind() curve.Kind {
 	if g.kind == nil {

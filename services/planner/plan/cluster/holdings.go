@@ -233,16 +233,15 @@ func (h *holdings) join(g *Gang) bool {
 	return true
 }
 
-// MayJoin reports whether a gang may have devices of a node beside their primary and its guests: all are of one tenant,
-// because a fault of one may reach the others, each device has the memory, and if two gangs meet, one has all devices
-// of the other.
+// MayJoin reports whether a gang may have devices of a node beside their primary and its guests: their tenants allow it,
+// each device has the memory, and if two gangs meet, one has all devices of the other.
 func (s *Snapshot) MayJoin(g, primary *Gang, at []Spot) bool {
 	part := s.GuestPart(g, at)
-	if part == 0 || !primary.Shares() || primary.Held.Memory == 0 || primary.Spec.Tenant != g.Spec.Tenant || !Within(at, primary.Held.Spots()) {
+	if part == 0 || !primary.Shares() || primary.Held.Memory == 0 || !primary.SharesWith(g) || !Within(at, primary.Held.Spots()) {
 		return false
 	}
 	for _, o := range primary.Guests {
-		if on := o.Held.Spots(); o != g && Meet(on, at) && !Within(on, at) && !Within(at, on) {
+		if on := o.Held.Spots(); o != g && Meet(on, at) && (!o.SharesWith(g) || !Within(on, at) && !Within(at, on)) {
 			return false
 		}
 	}

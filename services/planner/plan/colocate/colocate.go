@@ -45,6 +45,7 @@ type bestPlace struct {
 
 type memoryKey struct {
 	tenant         string
+	across         bool
 	class, devices int
 }
 
@@ -136,11 +137,11 @@ func (c *Sharing) leftFor(g *cluster.Gang, here *device) unit.Bytes {
 	return here.left - c.owed[here.Spot]
 }
 
-// fits says whether a gang may have devices beside their primary: they are of one tenant, each has the memory, and of
-// two gangs that meet one has all devices of the other.
+// fits says whether a gang may have devices beside their primary: the tenants allow it, each device has the memory, and
+// of two gangs that meet one has all devices of the other.
 func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
 	first, part := c.find(at[0]), c.s.GuestPart(g, at)
-	if first == nil || first.primary == g || first.primary.Spec.Tenant != g.Spec.Tenant || part == 0 {
+	if first == nil || first.primary == g || !first.primary.SharesWith(g) || part == 0 {
 		return false
 	}
 	for _, d := range at {
@@ -149,7 +150,7 @@ func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
 			return false
 		}
 		for _, o := range here.gangs {
-			if on := c.at(o).Spots(); o != g && !cluster.Within(on, at) && !cluster.Within(at, on) {
+			if on := c.at(o).Spots(); o != g && (!o.SharesWith(g) || !cluster.Within(on, at) && !cluster.Within(at, on)) {
 				return false
 			}
 		}
@@ -164,12 +165,13 @@ type likeness struct {
 	devices  int
 	priority int
 	tenant   string
+	across   bool
 	class    int
 	starved  bool
 }
 
 func likenessOf(g *cluster.Gang) likeness {
-	return likeness{g.Kind(), g.Least, g.Priority, g.Spec.Tenant, g.Class, g.Starved}
+	return likeness{g.Kind(), g.Least, g.Priority, g.Spec.Tenant, g.Spec.ShareAcrossTenants, g.Class, g.Starved}
 }
 
 // choose returns the devices, with enough memory left, where a gang adds most to the progress of all; among equals the

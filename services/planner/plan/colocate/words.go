@@ -158,14 +158,14 @@ func (c *Sharing) needs(g *cluster.Gang) train.Reason {
 
 // mostLeft is the most memory that a gang may have of each of as many devices as it needs.
 func (c *Sharing) mostLeft(g *cluster.Gang) unit.Bytes {
-	key, isNew := memoryKey{g.Spec.Tenant, g.Class, g.Least}, g.Planned == nil && g.Running == nil
+	key, isNew := memoryKey{g.Spec.Tenant, g.Spec.ShareAcrossTenants, g.Class, g.Least}, g.Planned == nil && g.Running == nil
 	if most, known := c.most[key]; known && isNew {
 		return most
 	}
 	var most unit.Bytes
 	for _, here := range c.devices {
 		n := &c.s.Nodes[here.Node]
-		if n.Shared && here.primary.Spec.Tenant == g.Spec.Tenant && (g.Class == cluster.Anywhere || n.Class[g.Class] == '1') {
+		if n.Shared && here.primary.SharesWith(g) && (g.Class == cluster.Anywhere || n.Class[g.Class] == '1') {
 			most = max(most, c.leftOnSeveral(g, here.primary))
 		}
 	}
