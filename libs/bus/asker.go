@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -76,7 +77,7 @@ func (b *Bus) vouch(msg *nats.Msg, f event.Fact) error {
 		msg.Header.Set(event.HeaderDoor, f.Door)
 	}
 	request := identity.Request{Person: f.By, Door: f.Door, Subject: msg.Subject, Key: msg.Header.Get(jetstream.MsgIDHeader), Body: msg.Data}
-	proof, err := b.voucher.Sign(request)
+	proof, err := b.voucher.Sign(request, time.Now())
 	if proof != "" {
 		msg.Header.Set(event.HeaderProof, proof)
 	}

@@ -310,7 +310,7 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream, age installation
 		if s.DropOld {
 			c.Discard = jetstream.DiscardOld
 		}
-		c.MaxMsgsPerSubject, c.Duplicates = event.MaxFactsPerSubject, min(2*time.Hour, s.MaxAge)
+		c.MaxMsgsPerSubject, c.Duplicates = event.MaxFactsPerSubject, min(identity.KeysKept, s.MaxAge)
 	})
 }
 

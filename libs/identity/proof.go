@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,19 +30,27 @@ type Request struct {
 	Body               []byte
 }
 
+// The server keeps the keys of what it has stored for KeysKept, and stores no second message with the same. A proof
+// counts for proofLife around its signature, so that nobody can publish a request of another a second time once its key
+// is forgotten. In between is room for clocks that differ.
+const (
+	KeysKept  = 2 * time.Hour
+	proofLife = KeysKept / 2
+)
+
 // naming are the roles that may say for whom they publish: web asks the kernel, admission passes on what it has
 // checked, and the operator may do everything.
 func naming() []string { return []string{"web", "admission", Operator} }
 
-// text returns the bytes that are signed.
-func (r Request) text() ([]byte, error) {
+// text returns the bytes that are signed at a time.
+func (r Request) text(at string) ([]byte, error) {
 	sum := sha256.Sum256(r.Body)
-	parts := []string{r.Role, r.Person, r.Door, r.Subject, r.Key, base64.StdEncoding.EncodeToString(sum[:])}
+	parts := []string{r.Role, at, r.Person, r.Door, r.Subject, r.Key, base64.StdEncoding.EncodeToString(sum[:])}
 	list, err := json.Marshal(parts) // a list has one reading, whatever the parts contain
 	if err != nil {
 		return nil, fmt.Errorf("encode what is signed of %s: %w", r.Subject, err)
 	}
-	return append([]byte("switchyard request 1\n"), list...), nil
+	return append([]byte("switchyard request 2\n"), list...), nil
 }
 
 // Voucher signs the requests that a role publishes. A nil Voucher signs nothing.
@@ -66,13 +75,14 @@ func (k Keys) Voucher(role string) (*Voucher, error) {
 	return &Voucher{role, pair}, nil
 }
 
-// Sign returns the proof of a request: the role and its signature.
-func (v *Voucher) Sign(r Request) (string, error) {
+// Sign returns the proof of a request: the role, the time and the role's signature.
+func (v *Voucher) Sign(r Request, now time.Time) (string, error) {
 	if v == nil {
 		return "", nil
 	}
 	r.Role = v.role
-	text, err := r.text()
+	at := strconv.FormatInt(now.Unix(), 10)
+	text, err := r.text(at)
 	if err != nil {
 		return "", err
 	}
@@ -80,7 +90,7 @@ func (v *Voucher) Sign(r Request) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("sign %s: %w", r.Subject, err)
 	}
-	return v.role + " " + base64.StdEncoding.EncodeToString(signature), nil
+	return v.role + " " + at + " " + base64.StdEncoding.EncodeToString(signature), nil
 }
 
 // rosterName is the file with the public keys of all roles.
@@ -173,7 +183,8 @@ func (k Keys) keepRoster(now time.Time) error {
 
 // Check returns the role that has signed a request which was stored at a time, or ErrUnproven.
 func (r *Roster) Check(asked Request, proof string, at time.Time) (role string, err error) {
-	role, code, _ := strings.Cut(proof, " ")
+	role, rest, _ := strings.Cut(proof, " ")
+	signed, code, _ := strings.Cut(rest, " ")
 	public, known := r.of(role, at)
 	if !known {
 		return "", fmt.Errorf("%w: %s has the proof of %.40q, whose public key %s in the folder of keys does not have", ErrUnproven, asked.Subject, role, rosterName)
@@ -185,12 +196,16 @@ func (r *Roster) Check(asked Request, proof string, at time.Time) (role string, 
 	if err != nil {
 		return "", fmt.Errorf("%w: the proof of %s is no base64", ErrUnproven, asked.Subject)
 	}
+	if seconds, err := strconv.ParseInt(signed, 10, 64); err != nil || at.Sub(time.Unix(seconds, 0)).Abs() > proofLife {
+		return "", fmt.Errorf("%w: %s was stored at %s, and %s has signed it at %.40q, in seconds of Unix: a proof counts for %s (or the clocks of two machines differ)",
+			ErrUnproven, asked.Subject, at.UTC().Format(time.RFC3339), role, signed, proofLife)
+	}
 	pair, err := nkeys.FromPublicKey(public)
 	if err != nil {
 		return "", fmt.Errorf("read the public key of %s: %w", role, err)
 	}
 	asked.Role = role
-	text, err := asked.text()
+	text, err := asked.text(signed)
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,8 @@ package identity_test
 import (
 	"errors"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ func TestAReplacedKeyProvesTheOldFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := old.Sign(asked)
+	proof, err := old.Sign(asked, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +44,43 @@ func TestAReplacedKeyProvesTheOldFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if proof, err = fresh.Sign(asked); err != nil {
+	if proof, err = fresh.Sign(asked, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if role, err := roster.Check(asked, proof, time.Now()); role != "web" || err != nil {
 		t.Errorf("the new key: %q, %v", role, err)
+	}
+}
+
+// A proof is of its hour: what a server that has forgotten a request's key would store again proves nothing.
+func TestAProofIsOfItsHour(t *testing.T) {
+	keys := identity.KeysOf(t.TempDir())
+	if err := keys.Make(); err != nil {
+		t.Fatal(err)
+	}
+	web, err := keys.Voucher("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roster, err := keys.Roster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, now := identity.Request{Person: "ann", Subject: "s", Key: "k"}, time.Now()
+	proof, err := web.Sign(asked, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stored, counts := range map[time.Duration]bool{0: true, 50 * time.Minute: true, -50 * time.Minute: true, identity.KeysKept: false, -identity.KeysKept: false, 1000 * time.Hour: false} {
+		if _, err := roster.Check(asked, proof, now.Add(stored)); errors.Is(err, identity.ErrUnproven) == counts {
+			t.Errorf("stored %s after the signature: %v", stored, err)
+		}
+	}
+	// The time is signed, too.
+	role, signature := proof[:len("web ")], proof[strings.LastIndex(proof, " "):]
+	later := now.Add(identity.KeysKept)
+	if _, err := roster.Check(asked, role+strconv.FormatInt(later.Unix(), 10)+signature, later); !errors.Is(err, identity.ErrUnproven) {
+		t.Errorf("with another time: %v", err)
 	}
 }
 
@@ -65,7 +99,7 @@ func FuzzProof(f *testing.F) {
 		f.Fatal(err)
 	}
 	asked := identity.Request{Person: "ann", Door: "socket", Subject: "yard.job.x.cancel_requested.v1", Key: "job/x/cancel", Body: []byte(`{}`)}
-	proof, err := web.Sign(asked)
+	proof, err := web.Sign(asked, time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func factHeaders() []header {
 		{event.HeaderCause, "key of the fact that it follows from"},
 		{event.HeaderBy, "the person who asked, if the service web knows it ([access.md](access.md))"},
 		{event.HeaderDoor, "how the person came to web: by its socket or by TCP"},
-		{event.HeaderProof, "the role that publishes a request, and its signature of both, of the subject, the key and the body. " +
+		{event.HeaderProof, "the role that publishes a request, the time, and its signature of these, of both headers above, of the subject, the key and the body. It counts for an hour, and the key is remembered for two. " +
 			"A request that names a person without it is refused. Without any of the three it is from a user of the bus"},
 		{event.HeaderTraceParent, "W3C trace context"},
 		{event.HeaderEncoding, "`gzip` if the body is packed: a plan of more than 256 KiB"},

@@ -58,6 +58,11 @@ func superviseLaunched(from io.Reader) error {
 		return fmt.Errorf("read what to start: %w", err)
 	}
 	unix.CloseOnExec(archiveFile)
+	if l.Processes {
+		if err := launcher.ShowOwnProcesses(); err != nil {
+			return err
+		}
+	}
 	// The executor reads what is in the folder of the attempt, and takes reports away. Programs have the usual mask.
 	unix.Umask(0o007)
 	b := New(l.Jobs, Bounds{})

@@ -52,6 +52,8 @@ func Supervise(args []string) int {
 		err = supervise(args[2], false)
 	case len(args) == 2 && args[1] == launcher.Argument:
 		err = superviseLaunched(os.Stdin)
+	case len(args) == 2 && args[1] == launcher.ProcessesArgument:
+		err = launcher.ShowOwnProcesses()
 	case len(args) > 1 && args[1] == launcher.Command:
 		err = launcher.Main(args[2:], os.Stderr)
 	case len(args) == 3 && args[1] == tryArgument:

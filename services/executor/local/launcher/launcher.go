@@ -33,7 +33,9 @@ type Launcher struct {
 	service  User
 	firstUID int
 	trees    cgroup.Trees
-	log      *slog.Logger
+	// processes is set if the machine lets a job have a namespace of processes.
+	processes bool
+	log       *slog.Logger
 	// mu is held while an attempt is launched or ended: what is true of it does not change in between.
 	mu       sync.Mutex
 	children conc.WaitGroup
@@ -60,6 +62,7 @@ type Start struct {
 	Group      cgroup.Group    `json:"group"`
 	Bounded    bool            `json:"bounded"`
 	Mounts     bool            `json:"mounts"`
+	Processes  bool            `json:"processes"`
 	PythonPath string          `json:"python_path"`
 	Env        []string        `json:"env"`
 	Asked      json.RawMessage `json:"asked"`
@@ -199,8 +202,8 @@ func (l *Launcher) launch(ctx context.Context, r request, last Record, file *os.
 // is in its control groups, or after this process was killed.
 func (l *Launcher) start(r request, now Record, u User, file *os.File) error {
 	data, err := json.Marshal(Start{
-		Job: r.Job, Attempt: r.Attempt, User: u, Jobs: l.config.Jobs, Group: now.Groups[0], Bounded: now.Bounded, Mounts: l.config.Mounts, PythonPath: l.config.PythonPath,
-		Env: ofMachine(os.Environ()), Asked: r.Asked,
+		Job: r.Job, Attempt: r.Attempt, User: u, Jobs: l.config.Jobs, Group: now.Groups[0], Bounded: now.Bounded, Mounts: l.config.Mounts, Processes: l.processes,
+		PythonPath: l.config.PythonPath, Env: ofMachine(os.Environ()), Asked: r.Asked,
 	})
 	if err != nil {
 		return err
@@ -212,7 +215,7 @@ func (l *Launcher) start(r request, now Record, u User, file *os.File) error {
 	defer func() { _ = writing.Close() }()
 	cmd := exec.Command("/proc/self/exe", Argument)
 	cmd.Args[0], cmd.Dir, cmd.Env = "switchyard-supervisor", "/", []string{}
-	cmd.Stdin, cmd.Stderr, cmd.SysProcAttr = reading, os.Stderr, u.attributes(l.config.Mounts)
+	cmd.Stdin, cmd.Stderr, cmd.SysProcAttr = reading, os.Stderr, u.attributes(l.config.Mounts, l.processes)
 	if file != nil {
 		cmd.ExtraFiles = []*os.File{file}
 	}

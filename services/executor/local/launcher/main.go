@@ -71,6 +71,12 @@ func open(ctx context.Context, c Config, log *slog.Logger) (*Launcher, error) {
 	if err := makeFolder(c.Jobs, 0, service.GID, passedMode); err != nil {
 		return nil, fmt.Errorf("make the folder of jobs: %w", err)
 	}
+	if c.Mounts {
+		err := service.tryProcesses(ctx)
+		if l.processes = err == nil; err != nil {
+			log.Warn("jobs see the processes of others, as everybody on this machine does", "error", err)
+		}
+	}
 	return l, nil
 }
 

@@ -106,8 +106,9 @@ func (u User) Environment(machine []string) []string {
 }
 
 // attributes make a process one of the user. With mounts, it may make mounts that it alone sees, and opens what it
-// mounts with the user's rights: it is in a user namespace that knows nobody but him and his groups.
-func (u User) attributes(mounts bool) *syscall.SysProcAttr {
+// mounts with the user's rights: it is in a user namespace that knows nobody but him and his groups. With processes, it
+// is the first one of a namespace of processes, which sees no others; the kernel ends all of them with it.
+func (u User) attributes(mounts, processes bool) *syscall.SysProcAttr {
 	const mountCapability = 21 // CAP_SYS_ADMIN, of the namespace
 	a := &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)}}
 	for _, g := range u.Groups {
@@ -117,6 +118,9 @@ func (u User) attributes(mounts bool) *syscall.SysProcAttr {
 		return a
 	}
 	a.Cloneflags, a.AmbientCaps, a.GidMappingsEnableSetgroups = syscall.CLONE_NEWUSER, []uintptr{mountCapability}, true
+	if processes {
+		a.Cloneflags |= syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
+	}
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: u.UID, HostID: u.UID, Size: 1}}
 	groups := append([]int{u.GID}, u.Groups...)
 	slices.Sort(groups)
