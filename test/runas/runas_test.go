@@ -34,6 +34,8 @@ func TestAServerForSeveralPeople(t *testing.T) {
 		{"jobs run as their submitters", runAs},
 		{"folders are opened with the rights of the submitter", folders},
 		{"secrets are read with the rights of the submitter", secrets},
+		{"the jobs of an array get the secrets of their submitter", carried},
+		{"a job sees and signals its own processes alone", processes},
 		{"output is its owner's", output},
 		{"the launcher starts only what admission has signed, once", launches},
 		{"who was not named by the kernel runs nothing", strangers},
@@ -168,6 +170,45 @@ func backwards(text string) string {
 	letters := []rune(text)
 	slices.Reverse(letters)
 	return string(letters)
+}
+
+// carried gives the secret of ann to the jobs of an array.
+func carried(l *lab) {
+	token := "TOKEN=file:" + filepath.Join(l.ann.home, "keys", "token")
+	l.submit(l.ann, "row", []string{"--array", "0-1", "--secret-env", token}, "sh", "-c", `echo "$SWITCHYARD_ARRAY_INDEX $TOKEN" | rev; id -u`)
+	for _, id := range []string{"row-0", "row-1"} {
+		job, out := l.ended(l.ann, id)
+		if job.State != train.StateSucceeded {
+			l.t.Errorf("%s: %s: %s\n%s", id, job.State, job.Message, out)
+		}
+		contains(l.t, id, out, backwards("canary of "+l.ann.name), strconv.Itoa(l.ann.uid))
+	}
+	// An array of bob's names her file, too.
+	l.submit(l.bob, "stolen", []string{"--array", "0-1", "--secret-env", token}, "sh", "-c", `echo begun "$TOKEN"`)
+	for _, id := range []string{"stolen-0", "stolen-1"} {
+		if job, out := l.ended(l.bob, id); job.Reason != "SecretMissing" || strings.Contains(out, "begun") {
+			l.t.Errorf("%s: %s, %s\n%s", id, job.State, job.Reason, out)
+		}
+	}
+}
+
+// processes lets a job of ann look for another one of hers, and try to end it.
+func processes(l *lab) {
+	if log, err := os.ReadFile(l.path("launcher.log")); err != nil || strings.Contains(string(log), "jobs see the processes of others") {
+		l.t.Skipf("the machine allows no namespaces of processes: %v", err)
+	}
+	l.submit(l.ann, "stays", nil, "sh", "-c", "echo $$; while [ ! -e leave ]; do sleep 0.1; done")
+	supervisor := l.runs("stays")
+	l.submit(l.ann, "looks", nil, "sh", "-c", fmt.Sprintf("cat /proc/1/comm; echo others: $(cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[l]eave'); kill -9 %d; kill -9 -1; echo over", supervisor))
+	job, out := l.ended(l.ann, "looks")
+	if job.State != train.StateSucceeded {
+		l.t.Errorf("%s: %s\n%s", job.State, job.Message, out)
+	}
+	contains(l.t, "a job that looks around", out, "exe\nothers: 0\n", "o such process")
+	l.must(os.WriteFile(filepath.Join(l.ann.home, "leave"), nil, 0o644))
+	if job, out := l.ended(l.ann, "stays"); job.State != train.StateSucceeded || job.Attempt != 1 {
+		l.t.Errorf("the other job: %s in attempt %d: %s\n%s", job.State, job.Attempt, job.Message, out)
+	}
 }
 
 func output(l *lab) {
