@@ -38,8 +38,9 @@ func RunIfAsked(args []string) {
 // Supervise is the main function of a supervisor; it returns the exit status.
 func Supervise(args []string) int {
 	const usage = 2
-	var err error
+	known, err := forPeople(args)
 	switch {
+	case known:
 	case len(args) == 2 && args[1] == versionArgument:
 		fmt.Fprintln(os.Stdout, launchVersion)
 	case len(args) == 2 && args[1] == "--"+versionArgument:
@@ -50,12 +51,6 @@ func Supervise(args []string) int {
 		fmt.Fprintf(os.Stdout, "switchyard-supervisor version %s\n", version)
 	case len(args) == 3 && args[1] == supervisorArgument:
 		err = supervise(args[2], false)
-	case len(args) == 2 && args[1] == launcher.Argument:
-		err = superviseLaunched(os.Stdin)
-	case len(args) == 2 && args[1] == launcher.ProcessesArgument:
-		err = launcher.ShowOwnProcesses()
-	case len(args) > 1 && args[1] == launcher.Command:
-		err = launcher.Main(args[2:], os.Stderr)
 	case len(args) == 3 && args[1] == tryArgument:
 		err = try(args[2])
 	default:
@@ -67,6 +62,19 @@ func Supervise(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// forPeople runs the launcher, or what it has started. known is false if the arguments are none of its.
+func forPeople(args []string) (known bool, err error) {
+	switch {
+	case len(args) == 2 && args[1] == launcher.Argument:
+		return true, superviseLaunched(os.Stdin)
+	case len(args) == 2 && args[1] == launcher.ProcessesArgument:
+		return true, launcher.ShowOwnProcesses()
+	case len(args) > 1 && args[1] == launcher.Command:
+		return true, launcher.Main(args[2:], os.Stderr)
+	}
+	return false, nil
 }
 
 // stage is the thread from which programs are started. It has the file system, the working folder and the processors of
