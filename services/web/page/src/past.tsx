@@ -81,7 +81,7 @@ export function Slider({ past, now }: { past: Past; now: number }) {
   return (
     <div class="slider">
       <label class="small">a day ago <input type="range" min={-day} max={0} step={1} value={-back} aria-label="Time" aria-valuetext={label} onInput={(e) => set(-Number(e.currentTarget.value))} /> now</label>
-      <b class="number" role="status">{label}</b>
+      <b class="number" role="status">{back < least ? "" : label}</b>
       {back >= least && <button onClick={() => set(0)}>Back to now</button>}
       {past.problem && <span class="why" role="alert">{past.problem}</span>}
     </div>

@@ -76,6 +76,7 @@ function Gantt({ rows, bars, waiting, jobs, from, to }: { rows: string[]; bars: 
   const sx = (t: number) => left + (Math.min(Math.max(t, from), to) - from) / (to - from) * (width - left - 8);
   const height = (rows.length + waiting.length) * row + 24;
   const name = (id: string) => jobs.get(id)?.name || id;
+  const tick = (t: number) => (to - from < 240_000 ? new Date(t).toLocaleTimeString([], { hour12: false }) : clock(new Date(t).toISOString(), from));
   return (
     <svg ref={ref} height={height} role="group" aria-label="devices and waiting jobs over the predicted time">
       {rows.map((r, i) => <g key={r}><text x={left - 8} y={i * row + 16} text-anchor="end">{r}</text><line class="grid" x1={left} x2={width - 8} y1={(i + 1) * row} y2={(i + 1) * row} /></g>)}
@@ -101,7 +102,7 @@ function Gantt({ rows, bars, waiting, jobs, from, to }: { rows: string[]; bars: 
           </a>
         );
       })}
-      {(width < 560 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((p) => <text key={p} x={left + p * (width - left - 8)} y={height - 4} text-anchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>{p === 0 ? "now" : clock(new Date(from + p * (to - from)).toISOString(), from)}</text>)}
+      {(width < 560 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((p) => <text key={p} x={left + p * (width - left - 8)} y={height - 4} text-anchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>{p === 0 ? "now" : tick(from + p * (to - from))}</text>)}
     </svg>
   );
 }

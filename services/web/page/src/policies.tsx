@@ -52,7 +52,7 @@ export function Difference({ plan, jobs }: { plan: Plan; jobs: Map<string, Job> 
 }
 
 // The policies to compare with.
-const policies = ["fifo", "srtf", "drf", "optimus", "switchyard"];
+const policies = ["fifo", "srtf", "optimus", "switchyard"];
 
 // Policies asks the planner what other policies would decide now. Nothing is changed.
 export function Policies({ plan, jobs }: { plan: Plan; jobs: Map<string, Job> }) {
