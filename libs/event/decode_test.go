@@ -206,7 +206,7 @@ func FuzzDecodeSubmission(f *testing.F) {
 }
 
 func FuzzParseSubject(f *testing.F) {
-	for _, seed := range []string{"yard.job.a.submitted.v1", "yard.job.a.b.c.v1", "yard..a.x.v1", "yard.job.-.x.v0", "yard.job.a.x.v+1", "yard.job.a.x.v01", "yard.job.a..v1", "yard.net.a=3Eb=2Ec.degraded.v1"} {
+	for _, seed := range []string{"yard.job.a.submitted.v1", "yard.job.a.b.c.v1", "yard..a.x.v1", "yard.job.-.x.v0", "yard.job.a.x.v+1", "yard.job.a.x.v01", "yard.job.a..v1", "yard.net.a=3Eb=2Ec.degraded.v1", "yard.job.a.x.v" + strings.Repeat("\a", 2400)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -33,15 +33,15 @@ func JobSubject(id train.JobID, fact string) Subject {
 func ParseSubject(s string) (Subject, error) {
 	parts := strings.Split(s, ".")
 	if len(parts) != 5 || parts[0] != "yard" {
-		return Subject{}, fmt.Errorf("subject %.200q: want yard.<entity>.<id>.<fact>.v<N>, five parts (an id has no dots)", s)
+		return Subject{}, fmt.Errorf("subject %.80q: want yard.<entity>.<id>.<fact>.v<N>, five parts (an id has no dots)", s)
 	}
 	if err := checkID(parts[1], parts[2]); err != nil {
-		return Subject{}, fmt.Errorf("subject %.200q: %w", s, err)
+		return Subject{}, fmt.Errorf("subject %.80q: %w", s, err)
 	}
 	version, ok := strings.CutPrefix(parts[4], "v")
 	n, err := strconv.Atoi(version)
 	if !ok || err != nil || n < 1 || strconv.Itoa(n) != version {
-		return Subject{}, fmt.Errorf("subject %.200q: version %q: want v1 or higher", s, parts[4])
+		return Subject{}, fmt.Errorf("subject %.80q: version %.20q: want v1 or higher", s, parts[4])
 	}
 	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
 }
