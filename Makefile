@@ -48,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -230,6 +230,9 @@ SCALE_JOBS ?= 10000
 
 bench-scale: tools-cc ## SCALE_JOBS jobs at once: how many are admitted a second, when the register is complete, how long a cancel takes; what ps, a restart and doing nothing cost then; what a cluster of SCALE_NODES costs, and a start beside Slurm's (minutes)
 	SCALE_JOBS=$(SCALE_JOBS) $(GO) test -run '^$$' -bench '^Benchmark(LongQueue|Installed|Cluster|BesideSlurm)$$' -benchtime 1x -timeout 120m ./test/bench
+
+bench-web: ## what the page costs with 10,000 jobs: first paint, an event to the screen, a minute without connection, the service with 20 open pages (minutes; chromium)
+	$(GO) test -run '^$$' -bench '^BenchmarkThePage$$' -benchtime 1x -timeout 20m ./test/web
 
 # The policies to compare, and how many of the published workloads.
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		programs = dir
-		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor")
+		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor", "../../services/web/cmd/web")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%q: %v\n%s", build.Args, err, out)
 			return 1
