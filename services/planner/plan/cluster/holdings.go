@@ -233,8 +233,8 @@ func (h *holdings) join(g *Gang) bool {
 	return true
 }
 
-// MayJoin reports whether a gang may have devices of a node beside their primary and its guests: their tenants allow it,
-// each device has the memory, and if two gangs meet, one has all devices of the other.
+// MayJoin reports whether a gang may have devices of a node beside their primary and its guests: their tenants allow
+// it, each device has the memory, and if two gangs meet, one has all devices of the other.
 func (s *Snapshot) MayJoin(g, primary *Gang, at []Spot) bool {
 	part := s.GuestPart(g, at)
 	if part == 0 || !primary.Shares() || primary.Held.Memory == 0 || !primary.SharesWith(g) || !Within(at, primary.Held.Spots()) {
