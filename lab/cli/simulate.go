@@ -59,7 +59,7 @@ Policies on traces: ` + strings.Join(baselines.Names(), ", ") + `. docs/simulato
 	o.flags(cmd)
 	cmd.AddCommand(
 		a.compareCommand(), a.simulateEnergyCommand(), a.simulateLimitCommand(), a.simulateShareCommand(), a.simulateBatchCommand(), a.simulateTuneCommand(),
-		a.simulateSearchCommand(),
+		a.simulateSearchCommand(), a.simulateServersCommand(),
 	)
 	return cmd
 }
