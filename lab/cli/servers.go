@@ -56,7 +56,7 @@ func (a *app) playServers(o serversOptions) error {
 	for _, p := range servers.Policies() {
 		row, n := serversRow{Policy: p.Name()}, float64(o.seeds)
 		for seed := range o.seeds {
-			r, err := servers.Run(servers.Jobs(uint64(seed), o.jobs, o.unevenness), p, servers.Standard()) //nolint:gosec // a few seeds
+			r, err := servers.Run(servers.Jobs(uint64(seed), o.jobs, o.unevenness), p, servers.Standard())
 			if err != nil {
 				return err
 			}

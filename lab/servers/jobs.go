@@ -62,7 +62,7 @@ const (
 // which it has converged anywhere between half and all of its epochs. unevenness is by how much the busiest server
 // exceeds the mean: 1 if the blocks of parameters are balanced (PAA).
 func Jobs(seed uint64, n int, unevenness float64) []Job {
-	dice := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a workload is no secret
+	dice := rand.New(rand.NewPCG(seed, 1))
 	var jobs []Job
 	all := trainings()
 	for i := range n {

@@ -40,7 +40,7 @@ type Experiment struct {
 	// Profiles names the ground truth that its trials learn from and add to; empty is the cluster's own. A comparison
 	// has another one, so that it begins empty and leaves the cluster's as it is.
 	Profiles string `json:"profiles,omitempty"`
-	// Power is the meter of PipeTune's users. It is kept for people: the nodes' own meters are used.
+	// Power says on which nodes the trials' work is done, if not where their jobs run, and what measures there.
 	Power *PowerMeter `json:"power,omitempty"`
 }
 
@@ -50,6 +50,9 @@ type Factor struct {
 	Values []float64 `json:"values"`
 	// Fixed says that it cannot change while a trial runs: only mode v2 tries its values.
 	Fixed bool `json:"fixed,omitempty"`
+	// AtStart says that only the program applies it, as its command line says, such as the cores of a Spark cluster's
+	// executors: another value needs a restart, and is none of the job's own resources.
+	AtStart bool `json:"at_start,omitempty"`
 }
 
 // Budget bounds an experiment; 0 is no bound. No new trial starts beyond it.
@@ -59,7 +62,7 @@ type Budget struct {
 	Hours  float64 `json:"hours,omitempty"`
 }
 
-// PowerMeter is a meter outside the node agent, and the nodes that it measures.
+// PowerMeter names nodes and the meter that each must have.
 type PowerMeter struct {
 	Meter string   `json:"meter,omitempty"` // pcm or pdu
 	Nodes []string `json:"nodes,omitempty"`

@@ -23,7 +23,9 @@ type Workload struct {
 
 // WorkloadCosts is what the trials of one workload showed.
 type WorkloadCosts struct {
-	Workload  string  `json:"workload"`
+	Workload string `json:"workload"`
+	// Name tells people what it is: the experiment, its program, and the parameters that change what an epoch costs.
+	Name      string  `json:"name,omitempty"`
 	Kind      string  `json:"kind,omitempty"`
 	BatchSize float64 `json:"batch_size,omitempty"`
 	// Unit is the unit of the costs.

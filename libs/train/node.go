@@ -13,6 +13,13 @@ import (
 // NodeID names a machine; one token.
 type NodeID string
 
+// Answers reports whether the id is that of the machine with a name, which may be the whole name of a host: eiger-1 is
+// eiger-1.maas.
+func (n NodeID) Answers(name string) bool {
+	host, _, _ := strings.Cut(name, ".")
+	return string(n) == name || string(n) == host || string(n) == strings.ReplaceAll(name, ".", "-")
+}
+
 // DeviceID names a device on its node: "gpu:0", "cpu:3".
 type DeviceID string
 

@@ -22,6 +22,9 @@ type Setting struct {
 	// make the same step, so that the training is the same.
 	BatchSize    int `json:"batch_size,omitempty"`
 	BatchDevices int `json:"batch_devices,omitempty"`
+	// AtStart names the values that the program learns in its command line, and that nothing else applies: another value
+	// needs a restart, wherever the job runs.
+	AtStart []string `json:"at_start,omitempty"`
 	// Command and Env replace those of the job in an attempt if they use a parameter; otherwise they are empty.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
@@ -67,6 +70,15 @@ func (s Setting) Without(names ...string) Setting {
 	s.Values = maps.Clone(s.Values)
 	maps.DeleteFunc(s.Values, func(name string, _ float64) bool { return slices.Contains(names, name) })
 	return s
+}
+
+// Own returns the value of a parameter for the job's own processes; 0 if the setting has none, or only the program
+// applies it.
+func (s Setting) Own(name string) float64 {
+	if slices.Contains(s.AtStart, name) {
+		return 0
+	}
+	return s.Values[name]
 }
 
 // BatchOn returns the number of samples per step on each of a number of devices; submitted is the submitted number.

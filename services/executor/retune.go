@@ -103,9 +103,12 @@ func (r *retuner) report(ctx context.Context, a train.Attempt, s launch.Status, 
 
 // tune lets the back end set what it can.
 func (r *retuner) tune(ctx context.Context, a train.Attempt, s launch.Status, setting train.Setting) (train.Applied, error) {
-	applied, err := r.backend.Retune(ctx, a, s, setting.Only(train.SettingCores, train.SettingMemoryMiB))
+	applied, err := r.backend.Retune(ctx, a, s, setting.Only(train.SettingCores, train.SettingMemoryMiB).Without(setting.AtStart...))
 	if err != nil {
 		return applied, err
+	}
+	for _, name := range setting.AtStart {
+		applied.TakeByRestart(name, setting.Values[name], a.Setting.Values[name])
 	}
 	tunable := []string{train.SettingCores, train.SettingMemoryMiB, train.SettingDevices, train.SettingMicroBatch, train.SettingPowerLimit}
 	for name := range setting.Values {

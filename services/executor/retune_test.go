@@ -154,6 +154,22 @@ func (y *yard) revision(job train.JobID) uint64 {
 	return e.Revision
 }
 
+// Cores that only the program applies, such as those of Spark's executors, are none of its own processes: they need a
+// restart, where other cores would be set at once.
+func TestWhatOnlyTheProgramAppliesNeedsARestart(t *testing.T) {
+	y := newYard(t)
+	y.job("a", command("sleep 1000"))
+	kv, err := bus.OpenKV[train.Setting](t.Context(), y.bus, contract.Settings)
+	y.must(err)
+	y.must(kv.Put(t.Context(), "a", train.Setting{Job: "a", Experiment: "e", Generation: 1, Values: map[string]float64{"cores": 64}, AtStart: []string{"cores"}}))
+	y.plan(on("a", "cpu:0"))
+	if got := y.retuned("a", 1, 1, map[string]float64{"cores": 64}); got.Values["cores"] != 64 || len(got.Refused) > 0 {
+		t.Errorf("applied %+v", got)
+	}
+	y.must(kv.Put(t.Context(), "a", train.Setting{Job: "a", Experiment: "e", Generation: 2, Values: map[string]float64{"cores": 32}, AtStart: []string{"cores"}}))
+	y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
+}
+
 // The job may already have what is wanted after all, and a job that does not leave in time goes on with what it has.
 func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
 	y := newYard(t)

@@ -33,6 +33,7 @@ type conductor struct {
 	progress *bus.KV[train.EnergyProgress]
 	accounts *bus.KV[train.Account]
 	profiles *bus.KV[contract.GroundTruth]
+	nodes    *bus.KV[train.Node]
 	now      func() time.Time
 
 	// mu is held while an experiment advances: two streams and the clock advance it.
@@ -49,12 +50,13 @@ func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor
 		bus: b, log: log, now: func() time.Time { return time.Now().UTC() },
 		running: map[string]bus.Entry[contract.ExperimentRecord]{}, wanted: map[train.JobID]train.Setting{}, published: map[event.Subject]bool{},
 	}
-	var errs [5]error
+	var errs [6]error
 	c.records, errs[0] = bus.OpenKV(ctx, b, contract.Experiments)
 	c.settings, errs[1] = bus.OpenKV(ctx, b, contract.Settings)
 	c.progress, errs[2] = bus.OpenKV(ctx, b, contract.EnergyProgress)
 	c.accounts, errs[3] = bus.OpenKV(ctx, b, contract.Accounts)
 	c.profiles, errs[4] = bus.OpenKV(ctx, b, contract.Profiles)
+	c.nodes, errs[5] = bus.OpenKV(ctx, b, contract.Nodes)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -127,8 +129,7 @@ func stopMessage(b event.ExperimentStopRequested) string {
 func (c *conductor) submitted(ctx context.Context, id string, m bus.Message) ([]event.Fact, error) {
 	e, err := decodeExperiment(id, m.Data)
 	if err != nil {
-		body := event.Rejected{Reasons: []train.Reason{{Code: "InvalidExperiment", Message: err.Error()}}, Message: err.Error()}
-		return []event.Fact{event.TuneOnceFact(id, event.FactRejected, body)}, nil
+		return rejected(id, train.Reason{Code: "InvalidExperiment", Message: err.Error()}), nil
 	}
 	hash, err := hashOf(e)
 	if err != nil {
@@ -139,7 +140,14 @@ func (c *conductor) submitted(ctx context.Context, id string, m bus.Message) ([]
 	there, err := c.records.Get(ctx, id)
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
-		return nil, c.begin(ctx, id, e, hash, m)
+		lacking, err := c.lacks(ctx, e.Power)
+		if err == nil && lacking.Code != "" {
+			return rejected(id, lacking), nil
+		}
+		if err == nil {
+			err = c.begin(ctx, id, e, hash, m)
+		}
+		return nil, err
 	case err != nil:
 		return nil, err
 	case there.Value.Hash == hash || there.Value.Folded[event.StreamTune] > m.Sequence:
@@ -148,6 +156,27 @@ func (c *conductor) submitted(ctx context.Context, id string, m bus.Message) ([]
 	message := fmt.Sprintf("the id %s is taken by another experiment (%s): a second, different one was ignored", id,
 		there.Value.SubmittedAt.Format(time.RFC3339))
 	return []event.Fact{event.TuneFact(id, event.FactConflicted, fmt.Sprintf("conflicted/%d", m.Sequence), event.Conflicted{Message: message})}, nil
+}
+
+func rejected(id string, why train.Reason) []event.Fact {
+	return []event.Fact{event.TuneOnceFact(id, event.FactRejected, event.Rejected{Reasons: []train.Reason{why}, Message: why.Message})}
+}
+
+// lacks explains which of the nodes that an experiment names is unknown, or has no such meter; without a code none is
+// missing. Without nodes some node has to have the meter.
+func (c *conductor) lacks(ctx context.Context, p *contract.PowerMeter) (train.Reason, error) {
+	if p == nil {
+		return train.Reason{}, nil
+	}
+	entries, err := c.nodes.List(ctx)
+	if err != nil {
+		return train.Reason{}, err
+	}
+	nodes := make([]train.Node, len(entries))
+	for i, e := range entries {
+		nodes[i] = e.Value
+	}
+	return conduct.Lacks(*p, nodes), nil
 }
 
 func (c *conductor) begin(ctx context.Context, id string, e file.Experiment, hash string, m bus.Message) error {

@@ -2,6 +2,7 @@ package experiments
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -9,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
@@ -16,10 +18,13 @@ import (
 // and after a trial's first epoch for any at all.
 const profilePatience = time.Minute
 
-// profileOf combines the nodes' measurements of a job between two times; false if there is no interval of it yet.
-func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to time.Time) (contract.TrialProfile, bool, error) {
-	var p profiling
-	p.job = job
+// profileOf combines the nodes' measurements of a job between two times; false if there is no interval of it yet. If
+// the experiment names nodes, only those count: the job's own node has just the driver of a Spark program.
+func (c *conductor) profileOf(ctx context.Context, e contract.Experiment, job train.JobID, from, to time.Time) (contract.TrialProfile, bool, error) {
+	p := profiling{job: job, nodes: map[train.NodeID]bool{}}
+	if e.Power != nil {
+		p.only = e.Power.Nodes
+	}
 	filter := filters("energy", event.FactMeasured)
 	err := c.bus.StoredWhile(ctx, event.StreamSamples, filter, from.Add(-time.Second), func(m bus.Message) bool {
 		measured, err := event.Decode[event.Measured](m.Data)
@@ -31,12 +36,19 @@ func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to tim
 	if err != nil || p.seconds == 0 {
 		return contract.TrialProfile{}, false, err
 	}
-	return p.mean(), true, nil
+	mean := p.mean()
+	if slices.ContainsFunc(e.System, func(f contract.Factor) bool { return f.Name == file.Cores && f.AtStart }) {
+		mean.BusyCores *= float64(len(p.nodes)) // such cores are those of the whole program
+	}
+	return mean, true, nil
 }
 
 // profiling sums intervals in which a job ran.
 type profiling struct {
-	job     train.JobID
+	job train.JobID
+	// only are the names of the nodes that count, all if there are none; nodes are those on which the job was found.
+	only    []string
+	nodes   map[train.NodeID]bool
 	seconds float64
 	// work is the job's use of each component: seconds of processors and of GPUs.
 	work map[string]float64
@@ -47,6 +59,9 @@ type profiling struct {
 
 func (p *profiling) add(m event.Measured) {
 	used, others := false, false
+	if len(p.only) > 0 && !slices.ContainsFunc(p.only, m.Node.Answers) {
+		return
+	}
 	for _, u := range m.Users {
 		if u.Job != p.job {
 			others = true
@@ -61,6 +76,7 @@ func (p *profiling) add(m event.Measured) {
 	if !used {
 		return
 	}
+	p.nodes[m.Node] = true
 	p.seconds += m.To.Sub(m.From).Seconds()
 	if !others && m.CountersSeconds > 0 {
 		p.countedSeconds += m.CountersSeconds
@@ -93,7 +109,7 @@ func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train
 			continue
 		}
 		from, to := conduct.FirstSetting(t)
-		p, ok, err := c.profileOf(ctx, t.Job, from, to)
+		p, ok, err := c.profileOf(ctx, r.Experiment, t.Job, from, to)
 		if err != nil {
 			return nil, err
 		}

@@ -243,8 +243,10 @@ func (s *Service) open(p run.Process, known *attemptindex.Index, plugins *device
 		return opened{}, err
 	}
 	gpus, closeGPUs := s.openGPUs(p, known)
+	node := p.Common.NodeID()
 	m, err := meter.New(meter.Config{
 		Proc: root, Cgroups: cgroups, Sources: sources, GPUs: gpus, Events: s.metering.events(p), Model: s.metering.model(), Log: p.Log,
+		Elsewhere: func() []train.Attempt { return known.Elsewhere(node) },
 	})
 	if err != nil {
 		closeGPUs()
@@ -253,7 +255,6 @@ func (s *Service) open(p run.Process, known *attemptindex.Index, plugins *device
 	if plugins != nil {
 		loops = append(loops, func(ctx context.Context) error { return plugins.Run(ctx, m.Devices) })
 	}
-	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{
 		// The numbers of intervals begin again with every start of the agent.
 		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.Interval,

@@ -7,15 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
@@ -32,76 +28,6 @@ func (c *cluster) experiments() map[string]conduct.Record {
 		all[key] = r
 	}
 	return all
-}
-
-// sparkSubmit is a program that reports its epochs only in BigDL's log: it learns best at a rate of 0.01.
-const sparkSubmit = `#!/bin/sh
-while [ $# -gt 0 ]; do case $1 in --learningRate) rate=$2;; --endTriggerNum) epochs=$2;; esac; shift; done
-case $rate in 0.01) digits=8;; *) digits=3;; esac
-e=1
-while [ $e -le $epochs ]; do
-  sleep 0.5
-  at="2020-03-31 16:08:0$e INFO  DistriOptimizer$"
-  of="[Epoch $e 64/64][Iteration $e][Wall Clock ${e}.0s]"
-  echo "$at:408 - $of Trained 64 records in 1.0 seconds. Throughput is 64 records/second. Loss is 0.$digits. Net's hyper parameters: none."
-  echo "$at:452 - $of Epoch finished. Wall clock time is ${e}000.5 ms"
-  echo "$at:181 - $of Top1Accuracy is Accuracy(correct: 1, count: 1, accuracy: 0.$digits$e)"
-  e=$((e+1))
-done
-`
-
-// PipeTune's files, as its users have them, give results: the program only writes a log, and its epochs are read
-// although every process is killed.
-func TestABigDLProgramHasResults(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.env = []string{"PATH=" + c.dir + ":" + os.Getenv("PATH")}
-	for name, text := range map[string]string{
-		"spark-submit": sparkSubmit,
-		"net.json":     `{"master": "local[1]", "conf": "net.py", "extras": {"batchSize": "64", "learningRate": "0.1", "endTriggerNum": "1"}}`,
-		"pipetune.conf": `{"bigdlConf": "net.json", "systemParameters": {"cores": ["1"], "memory": ["2"]},
-			"hyperParameters": {"learning_rate": [0.001, 0.01]}}`,
-	} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.start("up")
-	c.connect()
-	if code, out := c.command("tune", "run", "--config", filepath.Join(c.dir, "pipetune.conf"), "--id", "net"); code != 0 {
-		t.Fatalf("exit code %d: %s", code, out)
-	}
-	c.await("the first epochs", func(map[train.JobID]train.Job) bool {
-		r := c.experiments()["net"]
-		return len(r.Trials) > 0 && len(r.Trials[0].Done) > 1
-	})
-	c.kill("up", syscall.SIGKILL)
-	c.start("up")
-	var r conduct.Record
-	c.await("the end of the experiment", func(map[train.JobID]train.Job) bool {
-		r = c.experiments()["net"]
-		return r.Over()
-	})
-	best, score, ok := r.Best()
-	if !ok || len(r.Trials) != 2 || best.Params["learning_rate"].String() != "0.01" || score != 0.85 {
-		t.Fatalf("%s after %d trials, best %+v: %g", r.State, len(r.Trials), best, score)
-	}
-	for _, trial := range r.Trials {
-		if len(trial.Done) != 5 || trial.State != search.Ended {
-			t.Fatalf("trial %+v", trial)
-		}
-		for i, e := range trial.Done {
-			digits := map[string]string{"0.01": "8", "0.001": "3"}[trial.Params["learning_rate"].String()]
-			accuracy, _ := strconv.ParseFloat(fmt.Sprintf("0.%s%d", digits, i+1), 64)
-			if e.Epoch != i+1 || e.Attempt != 1 || e.Metrics["accuracy"] != accuracy || math.Abs(e.Seconds-1) > 0.001 {
-				t.Errorf("trial %d: epoch %+v", trial.ID, e)
-			}
-		}
-	}
-	published := 0
-	if err := c.bus.Stored(c.ctx, event.StreamJobs, []string{"yard.job.*.epoch_ended.v1"}, time.Time{}, func(bus.Message) { published++ }); err != nil || published != 10 {
-		t.Errorf("%d epochs were published, error %v", published, err)
-	}
 }
 
 // A real experiment on real processes: trials pause and continue, get other cores while they run, and everything is

@@ -10,7 +10,7 @@ import (
 
 // bigdl reads the log of a BigDL program.
 type bigdl struct {
-	line, trained, finished, validated *regexp.Regexp
+	line, trained, finished, validated, saved *regexp.Regexp
 
 	progress
 }
@@ -35,6 +35,7 @@ func newBigDL() *bigdl {
 		line:      regexp.MustCompile(`^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +INFO +\S+ - \[Epoch (\d{1,9}) \d+/(\d{1,9})\]\[Iteration (\d{1,9})\]\[Wall Clock ` + double + `s\] (.*)$`),
 		trained:   regexp.MustCompile(`^Trained (\d{1,9}) records in .* Loss is ([^ ]+)\. `),
 		finished:  regexp.MustCompile(`^Epoch finished\. Wall clock time is (` + double + `) ms`),
+		saved:     regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +INFO +\S+ - \[Wall Clock ` + double + `s\] Save optimMethod `),
 		validated: regexp.MustCompile(`^(Top1Accuracy|Top5Accuracy) is Accuracy\(.*accuracy: ([^ )]+)\)|^(Loss) is \(.*Average Loss: ([^ )]+)\)`),
 	}
 }
@@ -42,7 +43,10 @@ func newBigDL() *bigdl {
 // Line implements Reader.
 func (l *bigdl) Line(text string) (done Epoch, ok bool) {
 	found := l.line.FindStringSubmatch(strings.TrimRight(text, " \r\n"))
-	if found == nil {
+	switch {
+	case found == nil && l.saved.MatchString(text):
+		return l.Close() // a checkpoint is written after the validation, so the epoch is complete
+	case found == nil:
 		return Epoch{}, false
 	}
 	at, err := time.Parse(time.DateTime, found[1])

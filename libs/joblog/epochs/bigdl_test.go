@@ -116,6 +116,33 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
+// A checkpoint ends an epoch: it is reported before the next one begins. An attempt that goes on from the checkpoint
+// counts on, with a clock of its own.
+func TestACheckpointEndsAnEpoch(t *testing.T) {
+	at := func(words string) string { return strings.Replace(logLine, "%d", "1", 1) + words + "\n" }
+	l := newBigDL()
+	var reported []int
+	for _, line := range []string{
+		at("[Epoch 3 16/16][Iteration 6][Wall Clock 3s] Epoch finished. Wall clock time is 3000.0 ms"),
+		at("[Epoch 3 16/16][Iteration 6][Wall Clock 3s] Top1Accuracy is Accuracy(correct: 1, count: 2, accuracy: 0.5)"),
+		at("[Wall Clock 3.0s] Save model to /tmp/lenet5/20200331_160803"),
+		at("[Wall Clock 3.0s] Save optimMethod com.intel.analytics.bigdl.optim.SGD@44cdcc3d to /tmp/lenet5/20200331_160803"),
+		at("[Wall Clock 3.0s] Save optimMethod com.intel.analytics.bigdl.optim.SGD@55cdcc3d to /tmp/lenet5/20200331_160803"),
+		at("[Epoch 4 16/16][Iteration 8][Wall Clock 5s] Epoch finished. Wall clock time is 5000.0 ms"),
+		at("[Wall Clock 5.0s] Save optimMethod com.intel.analytics.bigdl.optim.SGD@44cdcc3d to /tmp/lenet5/20200331_160803"),
+	} {
+		if e, ok := l.Line(line); ok {
+			reported = append(reported, e.Epoch)
+			if want := map[int]float64{3: 3, 4: 2}[e.Epoch]; e.Seconds != want || e.Epoch == 3 && e.Metrics["accuracy"] != 0.5 {
+				t.Errorf("epoch %+v, want %g s", e, want)
+			}
+		}
+	}
+	if diff := cmp.Diff([]int{3, 4}, reported); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func FuzzLines(f *testing.F) {
 	f.Add(logLine)
 	f.Add("2020-03-31 16:08:01 INFO  D - [Epoch 1 8/8][Iteration 1][Wall Clock 3s] Epoch finished. Wall clock time is 1e300 ms")

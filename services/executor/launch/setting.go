@@ -132,7 +132,7 @@ func (s Setting) Cores(p Process) int {
 		return 0
 	case RoleWorker:
 	}
-	return int(cmp.Or(s.Attempt.Setting.Values[train.SettingCores], float64(s.Spec.Cores)))
+	return int(cmp.Or(s.Attempt.Setting.Own(train.SettingCores), float64(s.Spec.Cores)))
 }
 
 // MemoryMiB returns how much main memory a process may use; 0 means no limit.
@@ -144,7 +144,7 @@ func (s Setting) MemoryMiB(p Process) int64 {
 		return 0
 	case RoleWorker:
 	}
-	return int64(cmp.Or(s.Attempt.Setting.Values[train.SettingMemoryMiB], float64(s.Spec.MainMemoryMiB)))
+	return int64(cmp.Or(s.Attempt.Setting.Own(train.SettingMemoryMiB), float64(s.Spec.MainMemoryMiB)))
 }
 
 // serverNeeds returns what each parameter server was planned with.

@@ -202,6 +202,25 @@ func TestProgramsThatCallNothingLeaveBySignal(t *testing.T) {
 	}
 }
 
+// TestAFreshCheckpointNeedsNoOther: a program that catches nothing and has just saved is ended at once. Its next
+// checkpoint would come an epoch later.
+func TestAFreshCheckpointNeedsNoOther(t *testing.T) {
+	b, a := newBench(t), newAsking(t)
+	l := b.launch("j1", sh(`echo 1 > model.pt; exec sleep 600`))
+	l.Proxy = &proxy.Spec{Address: a.URL + "/", Checkpoints: []string{filepath.Join(b.DataDir, "*.pt")}, Signals: true, EndsBySignal: true, LookMillis: 200}
+	b.start(l)
+	b.until("its checkpoint is reported", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.stop = len(a.saved) > 0
+		return a.stop
+	})
+	s := b.phase("j1", launch.Exited)
+	if s.Exit.Signal != "SIGTERM" {
+		t.Errorf("exit %+v; log %s", s.Exit, b.log("j1"))
+	}
+}
+
 // TestProgressIsReadFromWhatProgramsWrite: from lines of output and rows of a file, without those of earlier attempts.
 func TestProgressIsReadFromWhatProgramsWrite(t *testing.T) {
 	for name, c := range map[string]struct {

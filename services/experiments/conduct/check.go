@@ -79,6 +79,34 @@ func (p *problems) system(factors []contract.Factor) {
 	p.require(all <= file.MostSettings, "system: %g combinations of values: want at most %d", all, file.MostSettings)
 }
 
+// Lacks explains which of the named nodes is unknown, or does not measure with the named meter; without a code none is
+// missing. A meter without nodes has to be on some node.
+func Lacks(p contract.PowerMeter, nodes []train.Node) train.Reason {
+	meters := func(n train.Node) bool { return p.Meter == "" || slices.Contains(n.Meters, p.Meter) }
+	noMeter := func(where string) train.Reason {
+		return train.Reason{
+			Code: "NoSuchMeter", Message: fmt.Sprintf("powerMeter: no %s measures %s", p.Meter, where),
+			Hint: fmt.Sprintf("set nodeagent.%s there, or leave powerMeter out", map[string]string{"pcm": "pcm_logs", "pdu": "pdu_url and pdu_outlets"}[p.Meter]),
+		}
+	}
+	if len(p.Nodes) == 0 && !slices.ContainsFunc(nodes, meters) {
+		return noMeter("any node")
+	}
+	for _, name := range p.Nodes {
+		i := slices.IndexFunc(nodes, func(n train.Node) bool { return n.ID.Answers(name) || n.Name == name })
+		switch {
+		case i < 0:
+			return train.Reason{
+				Code: "UnknownNode", Message: fmt.Sprintf("nodes: no agent runs on %.80q, so nothing can be measured there", name),
+				Hint: "start a node agent there (with --device-kind gpu it offers no processors to jobs), or leave nodes out",
+			}
+		case !meters(nodes[i]):
+			return noMeter(name)
+		}
+	}
+	return train.Reason{}
+}
+
 // job checks the job of the trials as strictly as a submission.
 func (p *problems) job(spec train.Spec) {
 	data, err := json.Marshal(spec)

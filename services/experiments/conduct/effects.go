@@ -34,6 +34,11 @@ func (r *Record) setting(t *contract.Trial) train.Setting {
 	if s.Wants(train.SettingMicroBatch) {
 		s.BatchSize = job.BatchSize
 	}
+	for _, f := range r.Experiment.System {
+		if f.AtStart {
+			s.AtStart = append(s.AtStart, f.Name)
+		}
+	}
 	s.BatchDevices = r.experiment().BatchDevices()
 	if !slices.Equal(job.Command, template.Command) {
 		s.Command = job.Command

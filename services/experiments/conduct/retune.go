@@ -99,7 +99,7 @@ func (r *Record) pipelined(t *contract.Trial, known profile.Store) pipeline.Tria
 	if batch == 0 {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
-	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.settings(t, batch), Failed: t.Failed}
+	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), Name: r.title(t.Params), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.settings(t, batch), Failed: t.Failed}
 	trial.Kind = known.KindOf(trial.Workload, signatureOf(t, trial.Default()))
 	launched := r.launched(t)
 	for i, e := range t.Done {

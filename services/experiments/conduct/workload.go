@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -31,6 +33,33 @@ func (r *Record) workload(params search.Params, batch float64) string {
 		}
 	}
 	return strings.Join(append(words, r.unit()), " ")
+}
+
+// title names a workload for people: the experiment, the program, and the parameters that change the cost of an epoch.
+func (r *Record) title(params search.Params) string {
+	words := []string{r.Experiment.Name}
+	if p := program(r.Experiment.Job); p != "" {
+		words = append(words, p)
+	}
+	for _, p := range r.Experiment.Space {
+		if v, exists := params[p.Name]; exists && r.costs(p) {
+			words = append(words, p.Name+"="+v.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// program returns the base name of a job's program: its script if the command names one, else what is started.
+func program(job train.Spec) string {
+	words := append([]string{job.ScriptPath}, job.Command...)
+	i := slices.IndexFunc(words, func(word string) bool { return slices.Contains([]string{".py", ".sh", ".jar", ".R"}, path.Ext(word)) })
+	switch {
+	case i >= 0:
+		return path.Base(words[i])
+	case len(job.Command) > 0:
+		return path.Base(job.Command[0])
+	}
+	return ""
 }
 
 // digest distinguishes environments without revealing them: they may hold secrets, and the ground truth is shown and

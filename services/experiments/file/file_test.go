@@ -272,10 +272,10 @@ func TestPipeTune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Name != "net" || e.Mode != PipeTune || e.Job.LogFormat != train.LogBigDL || e.Search.Algorithm != search.Random || e.Search.Trials != 4 || e.Search.MaxEpochs != 5 {
+	if e.Name != "net" || e.Mode != PipeTune || e.Job.LogFormat != train.LogBigDL || e.Search.Algorithm != search.ASHA || e.Search.Trials != 4 || e.Search.MaxEpochs != 5 {
 		t.Errorf("experiment %+v", e)
 	}
-	if diff := cmp.Diff([]contract.Factor{{Name: Cores, Values: []float64{8, 4}, Fixed: true}, {Name: MemoryMiB, Values: []float64{2048, 4096}, Fixed: true}}, e.System); diff != "" {
+	if diff := cmp.Diff([]contract.Factor{{Name: Cores, Values: []float64{8, 4}, AtStart: true}, {Name: MemoryMiB, Values: []float64{2048, 4096}, AtStart: true}}, e.System); diff != "" {
 		t.Errorf("system: %s", diff)
 	}
 	if diff := cmp.Diff(&contract.PowerMeter{Meter: "pcm", Nodes: []string{"n-1"}}, e.Power); diff != "" {
@@ -285,14 +285,14 @@ func TestPipeTune(t *testing.T) {
 	job := e.TrialJob(0, 2, params, map[string]float64{Cores: 4, MemoryMiB: 4096})
 	line := strings.Join(job.Command, " ")
 	for _, part := range []string{
-		"--total-executor-cores 4 --executor-cores 4 --executor-memory 4096m", "--batchSize 1024 --learningRate 0.001 --endTriggerNum 2 --learning_rate_decay 0.2",
+		"--total-executor-cores 4 --executor-cores 4 --executor-memory 4096m", "--batchSize 1024 --learningRate 0.001 --endTriggerNum 5 --learning_rate_decay 0.2", "python -m switchyard.spark spark-submit --master",
 	} {
 		if !strings.Contains(line, part) {
 			t.Errorf("command %s\nwithout %s", line, part)
 		}
 	}
 	local, err := Read([]byte(pipeTuneFile), source(map[string]string{"config/net.json": strings.Replace(bigdlFile, "spark://head:7077", "local[8]", 1)}))
-	if err != nil || local.System[0].Fixed || !local.System[1].Fixed || local.Job.MinDevices != 8 || local.Job.MaxDevices != 8 || e.Job.MinDevices != 0 {
+	if err != nil || local.System[0].Fixed || local.System[0].AtStart || !local.System[1].Fixed || local.Job.MinDevices != 8 || local.Job.MaxDevices != 8 || e.Job.MinDevices != 0 {
 		t.Errorf("on this machine: error %v, %+v", err, local)
 	}
 	if job.BatchSize != 1024 || job.TrainingSetSize != 1024 || job.MaxEpochs != 5 {

@@ -15,13 +15,18 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// PipeTune's constants, which its configuration does not contain: trainings of 5 epochs, one trial after the other.
-// Its random search is the one that works with programs that cannot pause: a BigDL program trains the epochs of its
-// arguments.
+// PipeTune's constants, which its configuration does not contain: trainings of 5 epochs, one trial after the other, by
+// asynchronous Hyperband.
 const (
 	pipeTuneEpochs = 5
 	pipeTuneTrials = 16
+	// pipeTuneReduction is that of ASHA: the best third of the trials go on.
+	pipeTuneReduction = 3
 )
+
+// bigdlSaved is what a BigDL program saves after each epoch when switchyard.spark runs it, below the snapshots folder.
+// The optimizer is saved last.
+const bigdlSaved = "bigdl/*/optimMethod*"
 
 // Source opens the files that a configuration names.
 type Source struct {
@@ -80,15 +85,16 @@ func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 		return Experiment{}, fmt.Errorf("%s: %w", file, err)
 	}
 	for i, f := range e.System {
-		// Spark gets its memory, and the cores of a cluster, at its start. Cores of the machine belong to its threads.
-		e.System[i].Fixed = f.Name != Cores || !job.local()
+		// Executors of a cluster get their cores and memory when a program starts. Within one process of this machine the
+		// cores are those of its threads, and its memory is the driver's, which spark-submit fixes.
+		e.System[i].AtStart, e.System[i].Fixed = !job.local(), job.local() && f.Name != Cores
 	}
 	e.Job = job.trialJob(e)
 	trials := pipeTuneTrials
 	if all, ok := search.Space(e.Space).Finite(trials); ok {
 		trials = len(all)
 	}
-	e.Search = contract.SearchConfig{Algorithm: search.Random, Trials: trials, MaxEpochs: e.Job.MaxEpochs}
+	e.Search = contract.SearchConfig{Algorithm: search.ASHA, Trials: trials, MaxEpochs: e.Job.MaxEpochs, MinEpochs: 1, Reduction: pipeTuneReduction}
 	if _, err := e.Searcher(); err != nil {
 		r.Add(root, "hyperParameters", "", "%v", err)
 	}
@@ -164,7 +170,9 @@ func (r *reader) hyperParameters(n *strict.Node) search.Space {
 // that the file does not mention becomes an argument.
 func (b BigDL) trialJob(e Experiment) train.Spec {
 	b.Arguments = slices.Clone(b.Arguments)
-	job := train.Spec{Name: e.Name, BatchSize: 1, MaxEpochs: pipeTuneEpochs, LogFormat: train.LogBigDL}
+	job := train.Spec{
+		Name: e.Name, BatchSize: 1, MaxEpochs: pipeTuneEpochs, LogFormat: train.LogBigDL, Checkpoint: bigdlSaved, Preempt: train.PreemptBySignal,
+	}
 	whole := func(name string) int {
 		i, ok := b.argument(name)
 		if !ok {
@@ -195,14 +203,15 @@ func (b BigDL) trialJob(e Experiment) train.Spec {
 	for _, name := range []string{"endTriggerNum", "max_epoch"} {
 		if i, ok := b.argument(name); ok {
 			job.MaxEpochs = max(job.MaxEpochs, whole(name))
-			b.Arguments[i].Value = "${" + epochsWord + "}"
+			b.Arguments[i].Value = strconv.Itoa(job.MaxEpochs)
 		}
 	}
 	if cores := b.localCores(e.System); cores > 0 {
 		job.MinDevices, job.MaxDevices = cores, cores
 	}
 	b.setSystem(e.System)
-	job.Command = b.Command()
+	// It goes on from its checkpoints, and its executors carry the job's mark: see libs/python/switchyard/spark.py.
+	job.Command = append([]string{"python", "-m", "switchyard.spark"}, b.Command()...)
 	return job
 }
 

@@ -19,7 +19,7 @@ const mostEpochs = 20
 
 // Learn adds the measurements of a trial's epochs: its workload's record moves to the end. It does not change known.
 func Learn(known []contract.WorkloadCosts, t *Trial) []contract.WorkloadCosts {
-	r := costs{Workload: t.Workload, Kind: t.Kind, BatchSize: t.BatchSize, Unit: t.Unit, Default: t.Default()}
+	r := costs{Workload: t.Workload, Name: t.Name, Kind: t.Kind, BatchSize: t.BatchSize, Unit: t.Unit, Default: t.Default()}
 	others := slices.DeleteFunc(slices.Clone(known), func(k contract.WorkloadCosts) bool {
 		if k.Workload == t.Workload {
 			r.Measured, r.Failed = slices.Clone(k.Measured), slices.Clone(k.Failed)

@@ -84,6 +84,8 @@ type Trial struct {
 	// Workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch
 	// size. It is known at submission.
 	Workload string `json:"workload"`
+	// Name is for people.
+	Name string `json:"name,omitempty"`
 	// Kind is the same for workloads with similar profiles, empty without a profile.
 	Kind string `json:"kind,omitempty"`
 	// BatchSize is the number of samples of a step, 0 if unknown.

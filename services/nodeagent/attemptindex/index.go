@@ -104,6 +104,23 @@ func (x *Index) Live(node train.NodeID) []train.Attempt {
 	return live
 }
 
+// Elsewhere lists the live attempts that have no place on a node, ordered by job. Processes there that carry their
+// mark, such as the executors of a Spark program, are theirs all the same. They hold no device there, and no process
+// of theirs is known by its number.
+func (x *Index) Elsewhere(node train.NodeID) []train.Attempt {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var others []train.Attempt
+	for _, e := range x.byJob {
+		if a := e.Value; !a.IsOn(node) && a.Live() && a.Phase == train.PhaseRunning {
+			a.Node, a.Devices, a.Memory, a.Parts, a.PID, a.PIDStart, a.BootID = node, nil, 0, nil, 0, 0, ""
+			others = append(others, a)
+		}
+	}
+	slices.SortFunc(others, func(a, b train.Attempt) int { return strings.Compare(string(a.Job), string(b.Job)) })
+	return others
+}
+
 // Newest lists the newest attempt of every job, on all nodes, ended or not.
 func (x *Index) Newest() []train.Attempt {
 	x.mu.Lock()

@@ -80,6 +80,27 @@ func TestAGangIsLiveOnEachOfItsNodes(t *testing.T) {
 	}
 }
 
+// An agent knows the attempts that have no place on its node: their processes may work there, but hold no devices.
+func TestAttemptsElsewhereHoldNothingHere(t *testing.T) {
+	r := New(&bucket{})
+	claimed, driver := entry("a", 1, 1), entry("b", 1, 2)
+	claimed.Value.Phase = train.PhaseClaimed
+	driver.Value.Devices, driver.Value.PID, driver.Value.PIDStart, driver.Value.BootID = []train.DeviceID{"cpu:0"}, 7, 9, "boot"
+	for _, e := range []bus.Entry[train.Attempt]{claimed, driver, entry("c", 1, 3)} {
+		r.Put(e, false)
+	}
+	want := []train.Attempt{entry("b", 1, 2).Value, entry("c", 1, 3).Value}
+	for i := range want {
+		want[i].Node = "n2"
+	}
+	if diff := cmp.Diff(want, r.Elsewhere("n2")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if got := r.Elsewhere("n1"); len(got) != 0 {
+		t.Errorf("on their own node: %+v", got)
+	}
+}
+
 func TestFindReadsTheBucketBeforeItGivesUp(t *testing.T) {
 	b := &bucket{}
 	r := New(b)

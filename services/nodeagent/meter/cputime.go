@@ -120,10 +120,10 @@ func (w *cpuTimes) tree(forest proc.Forest, a train.Attempt, marked []int) (tree
 
 // markReader remembers the marks of processes: an environment is read only a few times.
 type markReader struct {
-	known map[int]marked
+	known map[int]markSeen
 }
 
-type marked struct {
+type markSeen struct {
 	start uint64
 	name  string
 	mark  string
@@ -136,11 +136,11 @@ const looks = 3
 
 // read returns the marks of the processes that have one. Kernel threads and the scheduler's own processes have none.
 func (r *markReader) read(root proc.Root, all map[int]proc.Stat) map[int]string {
-	known, marks := map[int]marked{}, map[int]string{}
+	known, marks := map[int]markSeen{}, map[int]string{}
 	for pid, s := range all {
 		m, seen := r.known[pid]
 		if !seen || m.start != s.Start || m.mark == "" && m.name != s.Name {
-			m = marked{start: s.Start, name: s.Name}
+			m = markSeen{start: s.Start, name: s.Name}
 		}
 		if m.mark == "" && m.looks < looks {
 			m.mark = root.Variable(pid, train.MarkVariable)

@@ -77,7 +77,9 @@ type Config struct {
 	GPUs    gpu.Reader // nil if there are none
 	Events  Events     // nil if none are counted
 	Model   Model
-	Log     *slog.Logger
+	// Elsewhere returns the live attempts that have no place on this node: their processes may work here all the same.
+	Elsewhere func() []train.Attempt
+	Log       *slog.Logger
 }
 
 // Events are performance counters of the whole node. Read returns how often each happened since the last call.
@@ -155,7 +157,9 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	busySeconds := min((cpu.Busy - m.busy).Seconds(), float64(cpu.Cores)*d.Seconds())
 	busySeconds = max(busySeconds, 0)
 	m.busy = cpu.Busy
-	for who, ticks := range m.cpuTimes.used(all, attempts, m.marks.read(m.config.Proc, all)) {
+	marks := m.marks.read(m.config.Proc, all)
+	attempts = append(slices.Clone(attempts), marked(m.elsewhere(), marks)...)
+	for who, ticks := range m.cpuTimes.used(all, attempts, marks) {
 		r.Users = append(r.Users, event.Use{
 			Job: who.job, Attempt: who.attempt, Component: event.ComponentCPU, Work: ticks.Seconds(), ReservedRatio: reservedSlots(who, attempts, cpu.Cores),
 		})
@@ -171,6 +175,26 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 		return strings.Compare(string(a.Job)+" "+a.Component+string(a.Device), string(b.Job)+" "+b.Component+string(b.Device))
 	})
 	return r, nil
+}
+
+// elsewhere returns the live attempts that have no place on this node.
+func (m *Meter) elsewhere() []train.Attempt {
+	if m.config.Elsewhere == nil {
+		return nil
+	}
+	return m.config.Elsewhere()
+}
+
+// marked returns the attempts of which a process here carries the mark.
+func marked(attempts []train.Attempt, marks map[int]string) []train.Attempt {
+	if len(attempts) == 0 || len(marks) == 0 {
+		return nil
+	}
+	here := map[string]bool{}
+	for _, mark := range marks {
+		here[train.HashMark(mark)] = true
+	}
+	return slices.DeleteFunc(attempts, func(a train.Attempt) bool { return !here[a.Marks()] })
 }
 
 // reservedSlots is the share of the processors in an attempt's slots.

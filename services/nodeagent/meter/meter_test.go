@@ -117,6 +117,18 @@ func TestWorkInPodsIsFoundByItsMarkAlone(t *testing.T) {
 	}
 }
 
+// An attempt that has no place here counts if a process here carries its mark.
+func TestOnlyMarkedAttemptsCountElsewhere(t *testing.T) {
+	all := []train.Attempt{attempt("a", 1, 0, 0), attempt("b", 1, 0, 0)}
+	marks := map[int]string{21: all[1].Name(), 22: "c/1/0123"}
+	if got := marked(slices.Clone(all), marks); !cmp.Equal(got, all[1:]) {
+		t.Errorf("%+v", got)
+	}
+	if got := marked(slices.Clone(all), nil); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 	a := attempt("a", 1, 10, 50)
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")

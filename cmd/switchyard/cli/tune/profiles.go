@@ -1,11 +1,14 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -104,13 +107,26 @@ func withProfiles(a *console.Console, cmd *cobra.Command, f func(context.Context
 }
 
 func printProfiles(a *console.Console, s profile.Store) error {
-	return a.Show(s.Records(), "WORKLOAD\tKIND\tBATCH\tSETTING\tEPOCHS\tCOST", func(w io.Writer) {
+	return a.Show(s.Records(), "WORKLOAD\tKIND\tBATCH\tSETTING\tEPOCHS\tEPOCH COSTS\t", func(w io.Writer) {
 		for _, r := range s.Records() {
 			for _, m := range r.Measured {
-				fmt.Fprintf(w, "%s\t%s\t%g\t%s\t%d\t%.4g\n", render.Cell(r.Workload, 48), render.Dash(r.Kind), r.BatchSize, render.Cell(conduct.Words(m.Setting), 40), m.Epochs, m.Cost)
+				fmt.Fprintf(w, "%s\t%s\t%g\t%s\t%d\t%.4g %s\t%s\n", render.Cell(cmp.Or(r.Name, r.Workload), 48), render.Dash(r.Kind), r.BatchSize,
+					render.Cell(conduct.Words(m.Setting), 40), m.Epochs, m.Cost, r.Unit, remark(r, m))
 			}
 		}
 	})
+}
+
+// remark says what a setting is to its workload.
+func remark(r contract.WorkloadCosts, m contract.MeasuredCost) string {
+	var words []string
+	if m.Setting.Equal(r.Default) {
+		words = append(words, "default")
+	}
+	if slices.MinFunc(r.Measured, func(a, b contract.MeasuredCost) int { return cmp.Compare(a.Cost, b.Cost) }).Setting.Equal(m.Setting) {
+		words = append(words, "best")
+	}
+	return strings.Join(words, ", ")
 }
 
 // lastProfiles reads the ground truth; found is false before there is one.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
@@ -14,6 +16,33 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 )
+
+// A row of the ground truth says which training it is, and what the setting is to it.
+func TestProfilesNameWhatTheyShow(t *testing.T) {
+	s := clitest.New(t, Command)
+	at := func(cores, cost float64) pipeline.Epoch {
+		return pipeline.Epoch{Setting: contract.SettingValues{"cores": cores}, Cost: cost}
+	}
+	trial := pipeline.Trial{
+		Workload: `"" ["" "" "" "python" "-m" "switchyard.spark"]`, Name: "mnist lenet5.py", BatchSize: 32, Unit: "s", Epochs: 2,
+		Settings: []contract.SettingValues{{"cores": 2}, {"cores": 4}}, Ended: []pipeline.Epoch{at(2, 5), at(4, 3)},
+	}
+	clitest.Put(t, s.Bus, contract.Profiles, contract.ProfilesKey, contract.GroundTruth(profile.Store{}.Learn(&trial, nil)))
+	code, out, told := s.Run("tune", "profiles")
+	if code != exit.OK {
+		t.Fatalf("exit code %d: %s", code, told)
+	}
+	var rows []string
+	for line := range strings.Lines(out) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{
+		"WORKLOAD KIND BATCH SETTING EPOCHS EPOCH COSTS", "mnist lenet5.py - 32 cores=2 1 5 s default", "mnist lenet5.py - 32 cores=4 1 3 s best",
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Error(diff)
+	}
+}
 
 // Which trainings were learnt is not exported, and not taken from an older export: one of the same name elsewhere is
 // another one.

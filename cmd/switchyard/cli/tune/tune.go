@@ -138,7 +138,6 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 		if err != nil {
 			return err
 		}
-		announcePower(ctx, a, b, e.Power)
 		if a.Output != "json" {
 			word := "begins"
 			if repeat {
@@ -165,25 +164,6 @@ func submission(id string, e file.Experiment) (event.Fact, error) {
 	}
 	body, err := json.Marshal(e)
 	return event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body}), err
-}
-
-// announcePower explains which meter and nodes are used instead of those in a file of PipeTune: node agents measure,
-// and the planner places jobs.
-func announcePower(ctx context.Context, a *console.Console, b *bus.Bus, p *contract.PowerMeter) {
-	if p == nil {
-		return
-	}
-	if len(p.Nodes) > 0 {
-		fmt.Fprintln(a.Stderr, "the file's nodes are ignored: trials run on any node with free devices, and energy is measured there")
-	}
-	if p.Meter == "" {
-		return
-	}
-	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
-	if err != nil || slices.ContainsFunc(nodes, func(n train.Node) bool { return slices.Contains(n.Meters, p.Meter) }) {
-		return
-	}
-	fmt.Fprintf(a.Stderr, "no node measures with %s: the nodes' own meters are used (`switchyard doctor`)\n", p.Meter)
 }
 
 // begun waits until the experiment has begun, or was refused.

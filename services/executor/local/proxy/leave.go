@@ -26,6 +26,9 @@ const (
 	mostLooks = 32
 	// afterSave is how many looks a program may go on after it got SIGUSR1 and has saved: some only save.
 	afterSave = 30
+	// justSaved is how many looks old a checkpoint may be for a program that catches nothing to end at once: another one
+	// would come a whole epoch later.
+	justSaved = 10
 )
 
 // leaving is how far a program is with being asked to leave.
@@ -39,6 +42,8 @@ type leaving struct {
 	// which a checkpoint followed, 0 until then.
 	asked, signalled bool
 	saved            int
+	// found is the look at which the newest checkpoint of this attempt was found, 0 without any.
+	found int
 }
 
 // Watch begins to look at the running programs.
@@ -73,6 +78,7 @@ func (p *Proxy) look(ctx context.Context) {
 	saved, fresh := p.files.look()
 	if fresh {
 		p.addCheckpoint(saved)
+		l.found = l.looks
 	}
 	p.reader.files(p.addProgress)
 	if r, ok := p.reader.now(); ok && p.waiting() < mostWaiting {
@@ -81,10 +87,7 @@ func (p *Proxy) look(ctx context.Context) {
 	switch {
 	case !p.Signals:
 	case !l.asked:
-		if signal := p.signal(); signal != "" && p.mustStop(ctx, signal) {
-			l.asked = true
-			p.send()
-		}
+		p.ask(ctx)
 	case fresh && l.saved == 0:
 		l.saved = l.looks
 	}
@@ -93,6 +96,21 @@ func (p *Proxy) look(ctx context.Context) {
 		case p.end <- struct{}{}:
 		default: // it was said before
 		}
+	}
+}
+
+// ask asks whether the programs have to leave, and passes it on. A program that catches nothing has saved what it can if
+// it has saved just now.
+func (p *Proxy) ask(ctx context.Context) {
+	l := &p.leave
+	signal := p.signal()
+	if signal == "" || !p.mustStop(ctx, signal) {
+		return
+	}
+	l.asked = true
+	p.send()
+	if recent := l.found > 0 && l.looks-l.found < justSaved; recent && !l.signalled {
+		l.saved = l.looks
 	}
 }
 
@@ -140,7 +158,7 @@ func (p *Proxy) send() {
 		}
 	}
 	p.leave.signalled = len(got) > 0
-	words := "it ends after its next checkpoint: no process catches SIGUSR1"
+	words := "it ends after a checkpoint: no process catches SIGUSR1"
 	if p.leave.signalled {
 		words = "SIGUSR1 sent to " + strings.Join(got, ", ")
 	}
