@@ -32,7 +32,7 @@ func clients() []target {
 func servers() []target { return clients()[:2] }
 
 // everything are the programs of an archive for a server; installed are those of a package.
-func everything() []string { return append(installed(), "switchyard-nodeagent") }
+func everything() []string { return append(installed(), "switchyard-executor", "switchyard-nodeagent") }
 
 func installed() []string {
 	return []string{"switchyard", "switchyard-server", "switchyard-supervisor", "switchyard-trainer"}
