@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,6 +32,12 @@ type Executor struct {
 	AllowRootJobs  bool
 	JobLogLimit    int
 	JobMounts      string
+	// DataLimit is the size of the node's cache of data, in GiB. DataAllow are networks that addresses of data may lead to
+	// although they are the machine itself or link-local.
+	DataLimit   int
+	DataAllow   []string
+	WebHDFSPort int
+	S3          string
 	// RunAs says as whom jobs run. Launcher and JobsDir are the socket and the folder of the launcher.
 	RunAs, Launcher, JobsDir string
 	Kubernetes               Kubernetes
@@ -91,6 +98,14 @@ func (c *Executor) Declare(set *config.Set) {
 	s.Bool(&c.AllowRootJobs, "allow-root-jobs", false, "let jobs run as root, if the executor does, on a machine where other people can log in: each of them can then be root").Flag()
 	s.Int(&c.JobLogLimit, "job-log-limit", 16, "largest size of a job's log in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.JobMounts, "job-mounts", MountsAuto, "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never").OneOf(MountsAuto, MountsNever)
+	const mostGiB, mostPort = 1 << 20, 65535
+	s.Int(&c.DataLimit, "data-limit", 100, "size of the node's cache of the data that jobs name by data_url, in GiB").Between(1, mostGiB)
+	s.Strings(&c.DataAllow, "data-allow", nil, "networks that data_url may reach although they are loopback, link-local or metadata addresses, as 127.0.0.1/32").Check(func() error {
+		_, err := prefixes(c.DataAllow)
+		return err
+	})
+	s.Int(&c.WebHDFSPort, "webhdfs-port", 9870, "port on which the namenode of an hdfs data_url answers WebHDFS (50070 before Hadoop 3)").Between(1, mostPort)
+	s.String(&c.S3, "s3", "https://s3.amazonaws.com", "server of an s3 data_url: s3://BUCKET/KEY is BUCKET/KEY below it")
 	s.String(&c.RunAs, "run-as", RunAsService, "as whom jobs run: service (the user of the executor) or submitter (the user of the machine who submitted the job, which takes the launcher)").
 		OneOf(RunAsService, RunAsSubmitter)
 	s.String(&c.Launcher, "launcher", "/run/switchyard-launcher/launcher.sock", "socket of the launcher, which starts jobs as other users").Check(func() error { return absolute(c.Launcher) })
@@ -176,4 +191,22 @@ func volumeRoot(text string) error {
 		return errors.New("want an absolute path other than /, PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT")
 	}
 	return nil
+}
+
+// DataNetworks are the networks of DataAllow.
+func (c *Executor) DataNetworks() []netip.Prefix {
+	all, _ := prefixes(c.DataAllow) // checked when the settings were read
+	return all
+}
+
+// prefixes reads networks.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	all := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		var err error
+		if all[i], err = netip.ParsePrefix(text); err != nil {
+			return nil, fmt.Errorf("%q: want a network such as 127.0.0.1/32", text)
+		}
+	}
+	return all, nil
 }

@@ -88,6 +88,11 @@ type Spec struct {
 	CustomDir    string `json:"custom_dir,omitempty"`
 	SnapshotsDir string `json:"snapshots_dir,omitempty"`
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
+	// DataURL is where the job's data is: an address of http, https, hdfs (by WebHDFS), webhdfs, s3 (an object that
+	// anybody may read) or file, a file or folder of the node such as an NFS mount. The node fetches it once for all jobs
+	// that name it, before the first process starts. The job has it at /data, and as DATA_DIR. Jobs on Kubernetes, and
+	// jobs that run as their submitters, cannot have one.
+	DataURL string `json:"data_url,omitempty"`
 	// Upload is the hash of a folder that the submitter has put on the bus (`--upload` does it). The job has a copy of
 	// it as its CustomDir. Jobs on Kubernetes cannot have one.
 	Upload string `json:"upload,omitempty"`

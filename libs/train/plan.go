@@ -227,6 +227,8 @@ type Attempt struct {
 	// Resumed is how often the job had been resumed after an end when the attempt was claimed: an outcome that ends the
 	// job ends only this life of it.
 	Resumed int `json:"resumed,omitempty"`
+	// Staging is how far its data is on its way to the node; nil if it has none to fetch.
+	Staging *Staging `json:"staging,omitempty"`
 	// NotBefore delays the start after a loss.
 	NotBefore time.Time `json:"not_before,omitzero"`
 }

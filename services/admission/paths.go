@@ -3,6 +3,7 @@ package admission
 import (
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,6 +31,13 @@ func (f folders) resolve(id train.JobID, spec train.Spec) fit.Paths {
 	paths := fit.Paths{
 		CustomDir: inspect(spec.CustomDir), SnapshotsDir: inspect(spec.SnapshotsDir), DatasetsDir: inspect(spec.DatasetsDir), WorkDir: inspect(spec.WorkDir),
 	}
+	paths.Data = addressOf(spec.DataURL)
+	if paths.Data.Scheme == fileScheme {
+		paths.Data.File = inspect(paths.Data.Path)
+		if paths.Data.File.Resolved != "" {
+			paths.Data.Resolved = (&url.URL{Scheme: fileScheme, Path: paths.Data.File.Resolved}).String()
+		}
+	}
 	for _, p := range []*fit.Path{&paths.CustomDir, &paths.SnapshotsDir, &paths.DatasetsDir} {
 		p.Exposes = p.IsFolder && f.data.Exposed(p.Resolved, id)
 	}
@@ -49,6 +57,17 @@ func (f folders) resolve(id train.JobID, spec train.Spec) fit.Paths {
 	return paths
 }
 
+const fileScheme = "file"
+
+// addressOf takes an address apart.
+func addressOf(text string) fit.Address {
+	u, err := url.Parse(text)
+	if err != nil || text == "" {
+		return fit.Address{}
+	}
+	return fit.Address{Scheme: u.Scheme, Host: u.Host, Path: u.Path, Named: u.User != nil}
+}
+
 // unseen returns the folders of a job as it names them.
 func unseen(spec train.Spec) fit.Paths {
 	named := func(name string) fit.Path {
@@ -58,7 +77,7 @@ func unseen(spec train.Spec) fit.Paths {
 		return fit.Path{Resolved: path.Clean(name), IsFolder: true}
 	}
 	return fit.Paths{
-		Roots: []string{"/"}, CustomDir: named(spec.CustomDir), SnapshotsDir: named(spec.SnapshotsDir), DatasetsDir: named(spec.DatasetsDir), WorkDir: named(spec.WorkDir),
+		Roots: []string{"/"}, Data: addressOf(spec.DataURL), CustomDir: named(spec.CustomDir), SnapshotsDir: named(spec.SnapshotsDir), DatasetsDir: named(spec.DatasetsDir), WorkDir: named(spec.WorkDir),
 	}
 }
 

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -100,6 +101,27 @@ func TestWhatLiesOutsideIsNotTold(t *testing.T) {
 		}
 		if got := strings.Join(codes, " "); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestAddressesAreResolved(t *testing.T) {
+	real, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, link := filepath.Join(real, "a set"), filepath.Join(real, "link")
+	if err := errors.Join(os.Mkdir(set, 0o700), os.Symlink(set, link)); err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]fit.Address{
+		"":                               {},
+		"http://[":                       {},
+		"https://me:p@example.org/a?b=c": {Scheme: "https", Host: "example.org", Path: "/a", Named: true},
+		"file://" + link:                 {Scheme: "file", Path: link, File: fit.Path{Resolved: set, IsFolder: true}, Resolved: "file://" + real + "/a%20set"},
+	} {
+		if diff := cmp.Diff(want, folders{}.resolve("j", train.Spec{DataURL: address}).Data); diff != "" {
+			t.Errorf("%s: %s", address, diff)
 		}
 	}
 }

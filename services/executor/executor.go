@@ -177,6 +177,11 @@ func (e *executor) absent(ctx context.Context, a train.Attempt, s launch.Status)
 		return e.lose(ctx, a)
 	case a.Stop == train.StopCancel || a.Ending != nil:
 		return 0, nil // it is about to be ended
+	case s.Staging != nil && (a.Staging == nil || *a.Staging != *s.Staging):
+		a.Staging = s.Staging
+		if err := e.swap(ctx, a); err != nil {
+			return 0, err
+		}
 	}
 	return e.starts.launchWithBackoff(ctx, a, s)
 }
@@ -216,6 +221,9 @@ func (e *executor) ending(ctx context.Context, a train.Attempt, s launch.Status)
 // looks at it again.
 func (e *executor) started(ctx context.Context, a train.Attempt, s launch.Status) error {
 	a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseRunning, s.PID, s.PIDStart, s.BootID, s.StartedAt
+	if s.Staging != nil {
+		a.Staging = s.Staging
+	}
 	job, _ := e.cache.job(a.Job)
 	if err := e.publish(ctx, startedFact(a, job.Spec, e.backend.Mounts(job.Spec))); err != nil {
 		return err

@@ -29,6 +29,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/kube"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // heartbeatSteps is the number of training steps between two heartbeats of a job.
@@ -234,6 +235,10 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 	if asSubmitters {
 		here.RunAsSubmitters(s.config.Launcher, s.config.JobsDir)
 	}
+	here.Data = staging.New(staging.Config{
+		Dir: filepath.Join(p.Common.DataDir, "staged"), Limit: int64(s.config.DataLimit) << 30,
+		Policy: staging.Policy{Networks: s.config.DataNetworks(), WebHDFSPort: s.config.WebHDFSPort, S3: s.config.S3},
+	})
 	here.Uploads = func(ctx context.Context, hash string, read func(io.Reader) error) error {
 		err := b.GetUpload(ctx, hash, read)
 		if errors.Is(err, bus.ErrNotFound) {

@@ -68,9 +68,10 @@ func (c *checker) offered() bool {
 	return true
 }
 
-// unpacked drops the nodes that cannot give a job its uploaded folder, or a terminal; it returns false if none remains.
+// unpacked drops the nodes that cannot give a job its uploaded folder, the data of an address, or a terminal. It
+// returns false if none remains.
 func (c *checker) unpacked() bool {
-	if c.spec.Upload == "" && c.spec.Shell == nil {
+	if c.spec.Upload == "" && c.spec.Shell == nil && c.spec.DataURL == "" {
 		return true
 	}
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), inCluster)
@@ -80,6 +81,9 @@ func (c *checker) unpacked() bool {
 	case c.spec.Upload != "":
 		c.refuse("NotSupported", "upload", "put the code into an image, or into a folder below a volume root, as custom_dir",
 			"the nodes run pods, which cannot have an uploaded folder")
+	case c.spec.DataURL != "":
+		c.refuse("NotSupported", "data_url", "name a claim or an export as datasets_dir, or give the address as DATA_URL in env and fetch it in the program",
+			"the nodes run pods, for which Switchyard fetches no data")
 	default:
 		c.refuse("NotSupported", "shell", "submit `sleep infinity` with a time_limit, and `kubectl exec -it` into its pod",
 			"the nodes run pods, to which Switchyard attaches no terminal")

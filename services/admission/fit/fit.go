@@ -60,8 +60,20 @@ type Paths struct {
 	CustomDir    Path
 	SnapshotsDir Path
 	DatasetsDir  Path
+	// Data is where the data_url leads.
+	Data Address
 	// Script is the file on this machine that script_path names; zero if it lies in an image.
 	Script Path
+}
+
+// Address is a data_url in its parts; zero if it is no address.
+type Address struct {
+	Scheme, Host, Path string
+	// Named is set if it has the name of a user, or a password.
+	Named bool
+	// File is the file or the folder of an address of this machine, and Resolved the address with its links followed.
+	File     Path
+	Resolved string
 }
 
 // Path is one path after following symbolic links.
@@ -201,6 +213,7 @@ func (c *checker) completed() train.Spec {
 	replace(&s.SnapshotsDir, c.paths.SnapshotsDir)
 	replace(&s.DatasetsDir, c.paths.DatasetsDir)
 	replace(&s.WorkDir, c.paths.WorkDir)
+	s.DataURL = cmp.Or(c.paths.Data.Resolved, s.DataURL)
 	if most := c.where.Bounds.Priority; most != nil && s.Priority == nil {
 		s.Priority = new(min(train.DefaultPriority, *most))
 	}

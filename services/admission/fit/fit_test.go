@@ -3,6 +3,7 @@ package fit
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -604,4 +605,45 @@ func ExampleVerdict_Message() {
 func cluster() []train.Node {
 	devices := []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}
 	return []train.Node{{ID: "k1", Backend: train.BackendKubernetes, Devices: devices}, {ID: "k2", Backend: train.BackendKubernetes, Devices: devices}}
+}
+
+// Addresses of data are checked as far as they can be without following them.
+func TestAddressesOfData(t *testing.T) {
+	set := Path{Resolved: "/nfs/set"}
+	for name, c := range map[string]struct {
+		address Address
+		want    []string
+	}{
+		"https":            {Address{Scheme: "https", Host: "example.org", Path: "/a"}, nil},
+		"hdfs":             {Address{Scheme: "hdfs", Host: "namenode:9000", Path: "/a"}, nil},
+		"a link":           {Address{Scheme: "file", Path: "/nfs/link", File: set, Resolved: "file:///nfs/set"}, nil},
+		"another scheme":   {Address{Scheme: "ftp", Host: "example.org"}, []string{"InvalidAddress"}},
+		"no address":       {Address{}, []string{"InvalidAddress"}},
+		"no host":          {Address{Scheme: "https", Path: "/a"}, []string{"InvalidAddress"}},
+		"a password":       {Address{Scheme: "https", Host: "example.org", Named: true}, []string{"InvalidAddress"}},
+		"a file elsewhere": {Address{Scheme: "file", Host: "host", Path: "/nfs/set", File: set}, []string{"RelativePath"}},
+		"outside":          {Address{Scheme: "file", Path: "/nfs/link", File: Path{Resolved: "/etc/passwd"}}, []string{"PathNotAllowed"}},
+		"not there":        {Address{Scheme: "file", Path: "/nfs/no", File: Path{Resolved: "/nfs/no", Fault: "no such file"}}, []string{"NoSuchFile"}},
+	} {
+		got := Check(train.Spec{Name: "a", Command: []string{"true"}, DataURL: "as given"}, Identity{}, Inventory{}, Paths{Roots: []string{"/nfs"}, Data: c.address})
+		if codes := codesOf(got); !slices.Equal(codes, c.want) {
+			t.Errorf("%s: %q, want %q", name, codes, c.want)
+		}
+		if name == "a link" && got.Spec.DataURL != "file:///nfs/set" {
+			t.Errorf("the link is followed to %s", got.Spec.DataURL)
+		}
+	}
+	both := train.Spec{Name: "a", Command: []string{"true"}, DataURL: "https://example.org/a", DatasetsDir: "/nfs"}
+	got := Check(both, Identity{}, Inventory{}, Paths{Roots: []string{"/nfs"}, Data: Address{Scheme: "https", Host: "example.org"}, DatasetsDir: Path{Resolved: "/nfs", IsFolder: true}})
+	if codes := codesOf(got); !slices.Equal(codes, []string{"Contradiction"}) {
+		t.Errorf("%q", codes)
+	}
+}
+
+func codesOf(v Verdict) []string {
+	var codes []string
+	for _, r := range v.Reasons {
+		codes = append(codes, r.Code)
+	}
+	return codes
 }

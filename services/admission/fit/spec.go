@@ -222,6 +222,7 @@ func (c *checker) folders() {
 	c.folder("custom_dir", c.spec.CustomDir, c.paths.CustomDir)
 	c.folder("snapshots_dir", c.spec.SnapshotsDir, c.paths.SnapshotsDir)
 	c.folder("datasets_dir", c.spec.DatasetsDir, c.paths.DatasetsDir)
+	c.data()
 	switch dir := c.spec.WorkDir; {
 	case dir == "":
 	case c.spec.Image != "" || c.mounted(dir):
@@ -231,6 +232,37 @@ func (c *checker) folders() {
 		}
 	default:
 		c.folder("work_dir", dir, c.paths.WorkDir)
+	}
+}
+
+// data checks the address of the job's data. Where it leads is checked when it is fetched.
+func (c *checker) data() {
+	address := c.spec.DataURL
+	if address == "" {
+		return
+	}
+	u := c.paths.Data
+	switch {
+	case !slices.Contains(train.DataSchemes(), u.Scheme) || u.Host == "" && u.Scheme != "file" || len(address) > maxCommandSize:
+		c.refuse("InvalidAddress", "data_url", "", "want an address of %s, found %s", strings.Join(train.DataSchemes(), ", "), quote(address))
+	case u.Named:
+		c.refuse("InvalidAddress", "data_url", "everybody who sees the job sees it: use a signed address that expires", "want an address without a password")
+	case c.spec.DatasetsDir != "":
+		c.refuse("Contradiction", "data_url", "give one of them", "the job sees the data at /data, but datasets_dir is given too")
+	case u.Scheme == "file":
+		c.dataHere(u)
+	}
+}
+
+// dataHere checks data that is a file or a folder of the node.
+func (c *checker) dataHere(u Address) {
+	switch {
+	case u.Host != "" || !path.IsAbs(u.Path):
+		c.refuse("RelativePath", "data_url", "", "want file:///PATH, found %s", quote(c.spec.DataURL))
+	case !c.inRoots(u.File):
+		c.refuse("PathNotAllowed", "data_url", "name one below "+strings.Join(c.paths.Roots, ", "), "%s lies in none of the folders that jobs may use", quote(u.Path))
+	case u.File.Fault != "":
+		c.refuse("NoSuchFile", "data_url", "", "%s: %s", quote(u.Path), u.File.Fault)
 	}
 }
 

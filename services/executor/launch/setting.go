@@ -48,7 +48,9 @@ type Setting struct {
 	// The folders are real paths; Datasets may be empty. Mounted is set if the job sees them as /custom, /snapshots
 	// and /data.
 	Custom, Snapshots, Datasets, Work string
-	Mounted                           bool
+	// Staged is the node's copy of the data at the address that the job names; it becomes Datasets.
+	Staged  string
+	Mounted bool
 	// Base is the executor's own environment, as NAME=value. The client of a container runtime inherits it. A job on
 	// the machine itself inherits only what describes the machine and its user, and what Passed names (NAME or
 	// PREFIX*). PythonPath is added to PYTHONPATH.
@@ -208,6 +210,12 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	}
 	if s.Restarted {
 		env["JOB_RESTARTED"] = "TRUE"
+	}
+	if s.Staged != "" {
+		env["DATA_URL"], env["DATA_DIR"] = s.Spec.DataURL, s.Staged
+		if s.Mounted {
+			env["DATA_DIR"] = DataTarget
+		}
 	}
 	if s.Unreported != "" {
 		env["SWITCHYARD_UNREPORTED"] = s.Unreported

@@ -22,6 +22,8 @@ type Status struct {
 	// Exit and ExitedAt describe a recorded exit. For an attempt that is Ending, Exit is the failure that ends it.
 	Exit     train.Exit
 	ExitedAt time.Time
+	// Staging is how far the data of the attempt is; nil without any.
+	Staging *train.Staging
 }
 
 const (

@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // Backend starts, watches and ends attempts as processes of this machine. Each attempt has a supervisor process.
@@ -24,7 +25,9 @@ type Backend struct {
 	Layout
 	// Uploads is where uploaded folders come from.
 	Uploads Uploads
-	bounds  Bounds
+	// Data has the node's copies of data at addresses.
+	Data   *staging.Cache
+	bounds Bounds
 	// people starts attempts as the users who submitted them; nil if they run as the user of this process.
 	people *people
 	// followers wait for the ends of supervisors, and for uploads.
@@ -45,6 +48,7 @@ type Backend struct {
 	// of others did not arrive.
 	preparing map[string]bool
 	troubles  map[string]error
+	stagings  stagings
 }
 
 // New makes a back end over a data folder.
@@ -53,7 +57,7 @@ func New(dataDir string, bounds Bounds) *Backend {
 		bounds.User = self()
 	}
 	return &Backend{
-		Layout: Layout{DataDir: dataDir}, bounds: bounds, preparing: map[string]bool{}, troubles: map[string]error{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
+		Layout: Layout{DataDir: dataDir}, bounds: bounds, preparing: map[string]bool{}, troubles: map[string]error{}, stagings: stagings{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
 		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{},
 	}
 }

@@ -46,6 +46,9 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if err := b.checkFolders(*s); err != nil {
 		return err
 	}
+	if s.Staged != "" {
+		s.Datasets = s.Staged
+	}
 	// Scripts save below /snapshots/JOB_UUID without making it.
 	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
 		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
@@ -82,7 +85,7 @@ func (b *Backend) visible(s launch.Setting) (hidden string, kept []string) {
 	if err != nil || b.People { // where the users' rights keep them apart
 		return "", nil
 	}
-	for _, path := range []string{s.Work, s.Snapshots, s.Custom, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)} {
+	for _, path := range []string{s.Work, s.Snapshots, s.Custom, s.Staged, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)} {
 		if path, err := filepath.EvalSymlinks(path); err == nil && path != "" && installation.Below(path, real) {
 			kept = append(kept, path)
 		}

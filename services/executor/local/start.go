@@ -21,7 +21,8 @@ import (
 )
 
 // Start starts a supervisor that starts the processes. What can never work is recorded as the end. The first attempt of
-// a job with an uploaded folder, or with the checkpoints of another job, gets them before, while others start.
+// a job with an uploaded folder, or with the checkpoints of another job, gets them before, while others start; so does
+// each attempt of a job with data at an address.
 func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	if b.people != nil {
 		if s.Spec.Upload == "" {
@@ -30,7 +31,7 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 		b.startPrepared(ctx, s)
 		return nil
 	}
-	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) || s.Spec.Continue != "" && !exists(b.continued(s.Job)) {
+	if s.Spec.DataURL != "" || s.Spec.Upload != "" && !exists(b.Upload(s.Job)) || s.Spec.Continue != "" && !exists(b.continued(s.Job)) {
 		b.startPrepared(ctx, s)
 		return nil
 	}

@@ -30,6 +30,8 @@ func (b *Backend) startPrepared(ctx context.Context, s launch.Setting) {
 		err := b.begin(ctx, s)
 		switch {
 		case errors.Is(err, errChanged), ctx.Err() != nil:
+		case errors.Is(err, errNotStaged):
+			err = refuse(dir, notStaged(err))
 		case errors.Is(err, upload.ErrRefused), errors.Is(err, errContinue):
 			err = refuse(dir, unstarted(err))
 		}
@@ -43,7 +45,7 @@ func (b *Backend) startPrepared(ctx context.Context, s launch.Setting) {
 // begin starts an attempt once it has what it begins with.
 func (b *Backend) begin(ctx context.Context, s launch.Setting) error {
 	if b.people == nil {
-		if err := b.prepare(ctx, s); err != nil {
+		if err := b.prepare(ctx, &s); err != nil {
 			return err
 		}
 		return b.start(s)
@@ -56,14 +58,18 @@ func (b *Backend) begin(ctx context.Context, s launch.Setting) error {
 	return b.startAs(s, archive)
 }
 
-// prepare fetches what an attempt begins with: the uploaded folder, and the checkpoints of the job that it continues.
-func (b *Backend) prepare(ctx context.Context, s launch.Setting) error {
+// prepare fetches what an attempt begins with: the data at an address, the uploaded folder, and the checkpoints of the
+// job that it continues.
+func (b *Backend) prepare(ctx context.Context, s *launch.Setting) error {
+	if err := b.stageData(ctx, s); err != nil {
+		return err
+	}
 	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) {
 		if err := b.unpack(ctx, s.Job, s.Spec.Upload); err != nil {
 			return err
 		}
 	}
-	return b.copyCheckpoints(ctx, s)
+	return b.copyCheckpoints(ctx, *s)
 }
 
 // unpack makes the copy of an uploaded folder. The copy has its name only once it is whole.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
@@ -146,11 +147,28 @@ func (p *page) course(d Job, now time.Time) {
 			line += fmt.Sprintf(", the next one in %s", render.Duration(a.NotBefore.Sub(now).Seconds()))
 		}
 		p.field("attempt", "%s", line)
+		if a.Staging != nil {
+			p.field("data", "%s", staged(*a.Staging))
+		}
 		if words := enforced(*a); words != "" {
 			p.field("memory", "%s", words)
 		}
 	}
 	p.checkpoint(d, now)
+}
+
+// staged says how far the data of an attempt is on its way to the node.
+func staged(s train.Staging) string {
+	size := unit.Bytes(s.Total).String()
+	switch {
+	case s.Cached:
+		return fmt.Sprintf("%s of %s, which the node had already", size, s.URL)
+	case s.Whole():
+		return fmt.Sprintf("%s fetched from %s", size, s.URL)
+	case s.Total > 0:
+		return fmt.Sprintf("%s of %s fetched from %s", unit.Bytes(s.Bytes).String(), size, s.URL)
+	}
+	return fmt.Sprintf("%s fetched from %s", unit.Bytes(s.Bytes).String(), s.URL)
 }
 
 // progress prints how far the job is in epochs and steps, as far as they are known.

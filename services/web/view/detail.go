@@ -78,6 +78,8 @@ type Attempt struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// ExitedAt is when they ended.
 	ExitedAt time.Time `json:"exited_at,omitzero"`
+	// Staging is how far its data is on its way to the node.
+	Staging *train.Staging `json:"staging,omitempty"`
 	// NotBefore is when the next attempt may start.
 	NotBefore time.Time `json:"not_before,omitzero"`
 	// Exit is how its processes ended.
@@ -148,7 +150,7 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 		d.Attempt = &Attempt{
 			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Memory: attempt.Memory, Parts: attempt.Parts, Enforcement: attempt.Enforcement,
 			Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince, StartedAt: attempt.StartedAt, ExitedAt: attempt.ExitedAt,
-			NotBefore: attempt.NotBefore, Exit: attempt.Exit, Outcome: attempt.Outcome,
+			Staging: attempt.Staging, NotBefore: attempt.NotBefore, Exit: attempt.Exit, Outcome: attempt.Outcome,
 		}
 		d.Report = x.Reports.Get(contract.ReportKey(job.ID, attempt.Number))
 		if reason, silent := silent(x, job.ID, now); silent {

@@ -69,6 +69,7 @@ func (f *submitFlags) declareProgram(fs *pflag.FlagSet) {
 	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
 	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
 	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
+	fs.StringVar(&s.DataURL, "data-url", "", "address of the data that the job sees as /data: http, https, hdfs, s3 or file; the node fetches it once")
 	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl or mxnet: read the epochs from the output that such programs write, for code that does not call the job API")
 	fs.StringVar(&f.progress.Pattern, "progress", "", "regular expression for lines of output, with groups epoch, step, of, loss: 'epoch (?P<epoch>\\d+): loss (?P<loss>\\S+)'")
 	fs.StringVar(&f.progress.CSV, "progress-csv", "", "pattern of CSV files with columns epoch, step, loss, which the program writes")

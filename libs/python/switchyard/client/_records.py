@@ -1005,6 +1005,7 @@ class Spec(_SpecWords, _Spec, total=False):
     custom_dir: str
     snapshots_dir: str
     datasets_dir: str
+    data_url: str
     upload: str
     env: Dict[str, str]
     secret_env: Dict[str, str]
@@ -1068,6 +1069,18 @@ class Speed(_Speed, total=False):
     servers: Servers
     typical_batch: int
     measured: List[Measured]
+
+
+class _Staging(TypedDict):
+    url: str
+    bytes: int
+
+
+class Staging(_Staging, total=False):
+    """Staging is how far the data of an attempt is on its way to the node."""
+
+    total: int
+    cached: bool
 
 
 class _Steps(TypedDict):
@@ -1174,6 +1187,7 @@ class Attempt(_Attempt, total=False):
     stop_since: str
     started_at: str
     exited_at: str
+    staging: Staging
     not_before: str
     exit: Exit
     outcome: Literal["", "succeeded", "failed", "cancelled", "preempted", "recovering"]

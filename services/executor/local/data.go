@@ -1,0 +1,79 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
+)
+
+// errNotStaged is wrapped by the errors of data that could not be fetched.
+var errNotStaged = errors.New("data_url")
+
+// stagings are how far the data of attempts is, by their folders.
+type stagings map[string]*progressed
+
+type progressed struct {
+	staging train.Staging
+	at      time.Time
+}
+
+// stageData gives an attempt the node's copy of the data at the address that its job names.
+func (b *Backend) stageData(ctx context.Context, s *launch.Setting) error {
+	address := s.Spec.DataURL
+	if address == "" {
+		return nil
+	}
+	if at, err := url.Parse(address); err == nil && at.Scheme == "file" && b.Exposed(at.Path, s.Job) {
+		return fmt.Errorf("%w: %w: %s %w", errNotStaged, staging.ErrNever, at.Path, errExposed)
+	}
+	dir := b.Attempt(s.Job, s.Attempt.Number)
+	folder, err := b.Data.Fetch(ctx, address, func(now train.Staging) { b.reached(dir, now) })
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotStaged, err)
+	}
+	if s.Staged, err = filepath.EvalSymlinks(folder); err != nil {
+		return fmt.Errorf("%w: %w", errNotStaged, err)
+	}
+	return nil
+}
+
+// reached notes how far the data of an attempt is. The record of the attempt need not follow every piece.
+func (b *Backend) reached(dir string, now train.Staging) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.stagings[dir]
+	if before == nil || now.Whole() || time.Since(before.at) >= launch.Later {
+		b.stagings[dir] = &progressed{now, time.Now()}
+	}
+}
+
+// stagingOf returns how far the data of an attempt is; nil without any.
+func (b *Backend) stagingOf(dir string) *train.Staging {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.stagings[dir]; p != nil {
+		return &p.staging
+	}
+	return nil
+}
+
+// notStaged is the end of an attempt whose data could not be fetched. It is not the fault of its code, so another one
+// follows, unless none can have the data.
+func notStaged(err error) train.Exit {
+	why := train.Reason{
+		Code: train.NotStaged, Message: err.Error(),
+		Hint: "it is fetched again; `curl -I` on the node shows whether the address answers, and a signed address may have expired",
+	}
+	if errors.Is(err, staging.ErrNever) {
+		why.Hint = "correct the address, or give the folder as datasets_dir"
+		return train.Exit{Code: launch.CannotStart, Message: err.Error(), Reason: why}
+	}
+	return train.Exit{Lost: true, Unstarted: true, Reason: why}
+}
