@@ -39,6 +39,8 @@ type bench struct {
 	server              *exec.Cmd
 	data                string
 	number              int
+	// submitted are the jobs of the installation.
+	submitted []string
 }
 
 // open looks what the machine has.
@@ -55,12 +57,12 @@ func open(ctx context.Context, s settings, library *nvml.Library, devices []gpu.
 	b := &bench{settings: s, library: library, devices: devices, dir: dir, loader: filepath.Join(dir, "load")}
 	for _, d := range devices {
 		if n := len(b.processes(d)); n > 0 && !s.used {
-			b.close()
+			b.close(ctx)
 			return nil, fmt.Errorf("%d programs use %s: run this on an idle machine, or with -used", n, d.ID())
 		}
 	}
 	if err := b.compile(ctx); err != nil {
-		b.close()
+		b.close(ctx)
 		return nil, err
 	}
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -85,8 +87,8 @@ func (b *bench) compile(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) close() {
-	b.stop()
+func (b *bench) close(ctx context.Context) {
+	b.stop(ctx)
 	_ = os.RemoveAll(b.dir)
 }
 
@@ -148,11 +150,19 @@ func (b *bench) startAgain(ctx context.Context, words ...string) error {
 	})
 }
 
-// stop ends the installation in order. Its jobs were cancelled by who submitted them.
-func (b *bench) stop() {
+// stop ends the jobs that a check has left, and the installation in order: jobs outlive it.
+func (b *bench) stop(ctx context.Context) {
 	if b.server == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	for _, id := range b.submitted {
+		if j := b.describe(ctx, id); j.Job.ID != "" && !ended(j) {
+			_ = b.cancel(ctx, id)
+		}
+	}
+	b.submitted = nil
 	_ = b.server.Process.Signal(syscall.SIGTERM)
 	_ = b.server.Wait()
 	b.server = nil
@@ -224,6 +234,7 @@ func (b *bench) submit(ctx context.Context, id string, keys map[string]any) erro
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return fmt.Errorf("write job %s: %w", id, err)
 	}
+	b.submitted = append(b.submitted, id)
 	_, err = b.command(ctx, "submit", path, "--id", id)
 	return err
 }

@@ -61,7 +61,7 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.close(ctx)
 	rows := b.rows(ctx)
 	table := tableOf(devices, rows)
 	fmt.Print(table.text())
@@ -125,7 +125,7 @@ func (b *bench) tryGroup(ctx context.Context, g group) []row {
 		rows = append(rows, r)
 	}
 	if g.flags != nil {
-		b.stop()
+		b.stop(ctx)
 	}
 	return rows
 }
