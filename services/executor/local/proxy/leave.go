@@ -99,8 +99,8 @@ func (p *Proxy) look(ctx context.Context) {
 	}
 }
 
-// ask asks whether the programs have to leave, and passes it on. A program that catches nothing has saved what it can if
-// it has saved just now.
+// ask asks whether the programs have to leave, and passes it on. A program that catches nothing has saved what it can
+// if it has saved just now.
 func (p *Proxy) ask(ctx context.Context) {
 	l := &p.leave
 	signal := p.signal()
