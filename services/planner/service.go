@@ -77,27 +77,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(again.run)
-	limits, err := newPowerLimits(ctx, b, p.Log, known, s.config.PowerLimits, s.config.EnergyWeight)
-	if err != nil {
+	if err := s.control(ctx, b, p, known, watching); err != nil {
 		return err
 	}
-	watching.Go(limits.run)
-	batches, err := newTuner(ctx, b, p.Log, known)
-	if err != nil {
-		return err
-	}
-	watching.Go(batches.run)
-	asks, err := newOrders(ctx, b, known)
-	if err != nil {
-		return err
-	}
-	watching.Go(asks.run)
-	watching.Go(asks.watchLosses)
-	probes, err := newProber(ctx, b, p.Log, s.probing, known)
-	if err != nil {
-		return err
-	}
-	watching.Go(probes.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, cache: known, policy: policy, interval: s.config.PlanInterval, now: time.Now, published: map[train.JobID]publication{},
 		terms: s.terms(), grid: rates, verifier: checked,
@@ -111,6 +93,31 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(asked.runOutlooks)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
+}
+
+// control begins what the planner decides beside plans: power limits, batches of jobs that share a device, which nodes
+// may be used, and which paths are probed.
+func (s *Service) control(ctx context.Context, b *bus.Bus, p run.Process, known *cache, loops *pool.ContextPool) error {
+	limits, err := newPowerLimits(ctx, b, p.Log, known, s.config.PowerLimits, s.config.EnergyWeight)
+	if err != nil {
+		return err
+	}
+	batches, err := newTuner(ctx, b, p.Log, known)
+	if err != nil {
+		return err
+	}
+	orders, err := newOrders(ctx, b, known)
+	if err != nil {
+		return err
+	}
+	probes, err := newProber(ctx, b, p.Log, s.probing, known)
+	if err != nil {
+		return err
+	}
+	for _, loop := range []func(context.Context) error{limits.run, batches.run, orders.run, orders.watchLosses, probes.run} {
+		loops.Go(loop)
+	}
+	return nil
 }
 
 // terms are what the operator chose, and what the back end can do: it keeps a gang on one node and lets a job leave at
