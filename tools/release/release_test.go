@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -116,7 +117,7 @@ func contents(t *testing.T, r io.Reader) map[string]string {
 	all := map[string]string{}
 	for in := tar.NewReader(r); ; {
 		head, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err != nil {
@@ -141,7 +142,7 @@ func TestADebBringsAllAndStartsNothing(t *testing.T) {
 	var control, data map[string]string
 	for in := ar.NewReader(&deb); ; {
 		head, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -113,12 +113,12 @@ func (e *noCompilerError) Error() string {
 // compiler returns the C compiler for a target.
 func compiler(t target) (string, error) {
 	name, debian := "gcc", "gcc libc6-dev"
-	switch {
-	case t.arch == runtime.GOARCH:
-	case t.arch == "arm64":
-		name, debian = "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
-	case t.arch == "amd64":
-		name, debian = "x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu libc6-dev-amd64-cross"
+	if t.arch != runtime.GOARCH {
+		cross := map[string][2]string{
+			"arm64": {"aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"},
+			"amd64": {"x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu libc6-dev-amd64-cross"},
+		}[t.arch]
+		name, debian = cross[0], cross[1]
 	}
 	if _, err := exec.LookPath(name); err != nil {
 		return "", &noCompilerError{name, debian}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -85,9 +86,7 @@ func (m *Materials) Write(w io.Writer) error {
 			c := module(dep)
 			used[c.Ref] = c
 		}
-		for ref, c := range used {
-			modules[ref] = c
-		}
+		maps.Copy(modules, used)
 		doc.Dependencies = append(doc.Dependencies, dependency{Ref: name, On: sortedKeys(used)})
 	}
 	for _, ref := range sortedKeys(modules) {
