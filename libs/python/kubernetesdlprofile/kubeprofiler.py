@@ -37,6 +37,9 @@ class KubeProfiler(object):
     default the job API that the scheduler names in the environment.
     """
 
+    # The tuning of micro-batches, once a loop has asked for it.
+    _tuned: "Optional[_Tuned]"
+
     def __init__(self, job_manager_hostname: Optional[str] = None, db_hostname: Optional[str] = None):
         self.jmHostname = job_manager_hostname
         self.dbHostname = db_hostname
@@ -151,7 +154,7 @@ class KubeProfiler(object):
 
     def _connect(self) -> None:
         here = self._here()
-        self._tuned: Optional[_Tuned] = None
+        self._tuned = None
         job_manager = Address.parse(self.jmHostname) if self.jmHostname else here
         profile_store = Address.parse(self.dbHostname) if self.dbHostname else here
         self._job_manager = Client(job_manager) if job_manager is not None else None
