@@ -77,7 +77,7 @@ func Buckets() []BucketInfo {
 			Records: []Record{
 				record(Nodes, "Nodes", "<node>", nodeagent,
 					"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
-					admission, planner, executor, profiler, energy, web),
+					admission, planner, executor, profiler, energy, experiments, web),
 			},
 		},
 		{

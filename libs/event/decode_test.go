@@ -19,9 +19,9 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 	priority, restarts, deadline, eta := 70, 0, time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC), 0.5
 	want := train.Spec{
 		Name: "mnist", Family: "digits", Project: "thesis", Labels: map[string]string{"phase": "warmup"}, User: "ann", Tenant: "vision", UID: 1001, Command: []string{"python", "train.py"}, ScriptPath: "/custom/train.py", Image: "torch:2", WorkDir: "/w",
-		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", Upload: "0a", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"}, SecretEnv: map[string]string{"KEY": "file:/k"},
+		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", DataURL: "https://x/d", Upload: "0a", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"}, SecretEnv: map[string]string{"KEY": "file:/k"},
 		Shell:     &train.ShellSpec{Key: "0a", Keep: true, Idle: unit.Duration(time.Hour)},
-		LogFormat: train.LogBigDL, Progress: &train.ProgressSpec{Pattern: "(?P<epoch>.)", CSV: "*.csv", TensorBoard: "runs", Names: map[string]string{"loss": "Loss"}}, Preempt: train.PreemptBySignal, Checkpoint: "checkpoints/*.pt", BatchSize: 64, GlobalBatchSize: 256, BatchPerDevice: true, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 512, MaxPerDevice: 128, LearningRate: train.RateSqrt}, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, AllowSharing: true, TuneEffectiveBatch: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
+		LogFormat: train.LogBigDL, Progress: &train.ProgressSpec{Pattern: "(?P<epoch>.)", CSV: "*.csv", TensorBoard: "runs", Names: map[string]string{"loss": "Loss"}}, Preempt: train.PreemptBySignal, Checkpoint: "checkpoints/*.pt", BatchSize: 64, GlobalBatchSize: 256, BatchPerDevice: true, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 512, MaxPerDevice: 128, LearningRate: train.RateSqrt}, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, AllowSharing: true, ShareAcrossTenants: true, TuneEffectiveBatch: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
 		Cores: 2, MainMemoryMiB: 8192,
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
 		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxSteps: 900, RestartSilent: true, MaxRestarts: &restarts, Retries: &restarts, Deadline: &deadline,
