@@ -211,9 +211,10 @@ func TestAnAgentWorksFromAnAccountOfItsOwn(t *testing.T) {
 	for name, subject := range map[string]event.Subject{
 		event.StreamSamples: {Entity: "energy", ID: c.node, Fact: event.FactMeasured, Version: 1}, event.StreamJobs: event.JobSubject("trains", event.FactEpochEnded),
 	} {
-		if _, err := c.bus.Last(c.ctx, name, subject); err != nil {
-			t.Errorf("%s: %v", subject, err)
-		}
+		c.eventually(subject.String(), func() error {
+			_, err := c.bus.Last(c.ctx, name, subject)
+			return err
+		})
 	}
 }
 

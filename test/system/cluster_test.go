@@ -201,6 +201,10 @@ func (c *cluster) start(name string) {
 			args = []string{"--nats", c.url(), "--keys", filepath.Join(string(c.keys()), "nodes", c.node), "--data-dir", c.data, "--node", c.node}
 		}
 		args = append(append(args, slots...), c.flags...)
+	case "executor":
+		if c.node != "" { // whoever comes first writes the name of the node into the data folder
+			args = append(args, "--node", c.node)
+		}
 	}
 	if name != "bus" {
 		args = append(args, c.common...)

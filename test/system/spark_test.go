@@ -116,6 +116,9 @@ func (c *cluster) worker(master int, node string) {
 // running trials, trials pause and go on from BigDL's checkpoints, and what the executors use on their nodes is
 // measured there and billed to the trials.
 func TestPipeTuneTunesTheExecutorsOfASparkCluster(t *testing.T) {
+	if os.Getenv("SPARK") == "" {
+		t.Skip("SPARK is not set: make e2e-spark sets it (two minutes and a half)")
+	}
 	t.Parallel()
 	if out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").CombinedOutput(); err != nil {
 		t.Skipf("the machine allows no PID namespaces: %v: %s", err, out)
