@@ -53,6 +53,7 @@ type Minute struct {
 
 // DeviceMinute is a device with a meter of its own in one minute.
 type DeviceMinute struct {
+	// Power is the mean over the minute.
 	Power unit.Power `json:"power_uw"`
 	// Use is the fraction of the time in which its processors worked; nil if its driver does not report it.
 	Use *float64 `json:"sm_util_ratio,omitempty"`

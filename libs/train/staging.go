@@ -2,6 +2,7 @@ package train
 
 // Staging is how far the data of an attempt is on its way to the node.
 type Staging struct {
+	// URL is where the data comes from, as the job names it.
 	URL string `json:"url"`
 	// Bytes were fetched of Total, which is 0 while nobody knows it.
 	Bytes int64 `json:"bytes"`
