@@ -202,7 +202,7 @@ func (c *cluster) start(name string) {
 		}
 		args = append(append(args, slots...), c.flags...)
 	case "executor":
-		if c.node != "" { // whoever comes first writes the name of the node into the data folder
+		if c.node != "" { // the first program that opens the data folder writes the name of the node into it
 			args = append(args, "--node", c.node)
 		}
 	}
