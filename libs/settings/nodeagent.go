@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/config"
@@ -42,6 +43,7 @@ type Kubelet struct {
 	PodLogLimit     int
 	Root            string
 	DevicePluginDir string
+	GPUResource     string
 }
 
 // Meters configures how energy is measured. Maps are keyed by the names of nodes, so that all nodes can have the same
@@ -209,4 +211,12 @@ func (c *Kubelet) declare(s *config.Section) {
 	s.String(&c.DevicePluginDir, "device-plugin-dir", "",
 		"folder for the sockets of GPUs, registered there, for kubelets that do not watch plugins_registry: /var/lib/kubelet/device-plugins").
 		Check(func() error { return absoluteOrNone(c.DevicePluginDir) })
+	s.String(&c.GPUResource, "gpu-resource", "",
+		"resource under which another device plugin gives out whole GPUs, such as nvidia.com/gpu beside NVIDIA's GPU Operator: jobs' pods ask for that, and the agent offers no GPU itself").
+		Check(func() error {
+			if c.GPUResource != "" && (!strings.Contains(c.GPUResource, "/") || !train.IsLabel(c.GPUResource, "")) {
+				return errors.New("want the name of a resource, such as nvidia.com/gpu")
+			}
+			return nil
+		})
 }

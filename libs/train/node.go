@@ -110,11 +110,13 @@ const (
 	// EnforcedByMIG: the device is an instance of a partitioned GPU, with memory and processors of its own, for one
 	// job.
 	EnforcedByMIG Enforcement = "mig"
+	// GivenWhole: a device plugin of the cluster gives whole devices to pods, and the kubelet chooses which.
+	GivenWhole Enforcement = "whole"
 )
 
 // Weakest returns the level of a job that has all these devices; empty for no devices.
 func Weakest(devices []Device) Enforcement {
-	order := []Enforcement{NotEnforced, EnforcedByAdvice, EnforcedByMPS, EnforcedByMIG}
+	order := []Enforcement{NotEnforced, EnforcedByAdvice, EnforcedByMPS, EnforcedByMIG, GivenWhole}
 	least := len(order)
 	for i := range devices {
 		least = min(least, max(slices.Index(order, devices[i].Enforcement), 0))
@@ -161,10 +163,10 @@ func (d *Device) BusyPower() unit.Power {
 }
 
 // Share returns the smallest part of the device with at least the given memory that can be accounted for. It returns 0
-// for a device that cannot be shared: it has less memory, does not report it, or is a part itself.
+// for a device that cannot be shared: it has less memory, does not report it, is a part itself, or is given out whole.
 func (d *Device) Share(memory unit.Bytes) unit.Bytes {
 	switch {
-	case memory <= 0 || memory > d.Memory || d.Enforcement == EnforcedByMIG:
+	case memory <= 0 || memory > d.Memory || d.Enforcement == EnforcedByMIG || d.Enforcement == GivenWhole:
 		return 0
 	case d.Units <= 0:
 		return memory

@@ -84,6 +84,9 @@ func TestPartsOfADevice(t *testing.T) {
 	if got := instance.Share(unit.GiB); got != 0 {
 		t.Errorf("%s of an instance of a partitioned GPU: it is a part itself", got)
 	}
+	if got := (&train.Device{Memory: 20 * unit.GiB, Units: 1, Enforcement: train.GivenWhole}).Share(unit.GiB); got != 0 {
+		t.Errorf("%s of a device that is given out whole", got)
+	}
 	if got := train.Weakest([]train.Device{instance, {Enforcement: train.EnforcedByMPS}}); got != train.EnforcedByMPS || train.Weakest(nil) != "" || train.Weakest([]train.Device{{}}) != train.NotEnforced {
 		t.Errorf("the weakest level is %s", got)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/deviceplugin"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nodelabels"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/podlog"
@@ -59,16 +60,38 @@ func (k *kubernetes) validateJobAPI(address string) error {
 	return nil
 }
 
-// plugins offer the node's GPUs to a kubelet; nil without one.
-func (k *kubernetes) plugins(daemon *mps.Daemon, log *slog.Logger, metrics prometheus.Registerer) *deviceplugin.Plugins {
+// accounting is how the kubelet accounts for the node's GPUs; empty without a kubelet.
+type accounting struct {
+	// pods has the devices of pods.
+	pods *deviceplugin.PodResources
+	// account returns the resource under which pods ask for a GPU, and its number of units.
+	account func(gpu.Device) (resource string, units int)
+	// given returns a reader of the GPUs as another device plugin gives them out, offer offers them to the kubelet: one
+	// of the two is nil.
+	given func(gpu.Reader) gpu.Reader
+	offer func(ctx context.Context, gpus func() []gpu.Device) error
+}
+
+// accounting has this agent offer the GPUs, or follows the device plugin that does.
+func (k *kubernetes) accounting(daemon *mps.Daemon, live func() []train.Attempt, log *slog.Logger, metrics prometheus.Registerer) accounting {
 	if !k.on() {
-		return nil
+		return accounting{}
+	}
+	pods := k.podResources(log)
+	if k.GPUResource != "" {
+		return accounting{pods: pods, account: func(gpu.Device) (string, int) { return k.GPUResource, 1 }, given: func(r gpu.Reader) gpu.Reader {
+			if r == nil {
+				r = pods
+			}
+			return pods.GivenOut(r, live)
+		}}
 	}
 	dir, classic := filepath.Join(k.Root, "plugins_registry"), false
 	if k.DevicePluginDir != "" {
 		dir, classic = k.DevicePluginDir, true
 	}
-	return deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: log, Metrics: metrics})
+	plugins := deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: log, Metrics: metrics})
+	return accounting{pods: pods, account: plugins.Account, offer: plugins.Run}
 }
 
 // labels are the labels of the node in Kubernetes, as last read.
@@ -84,12 +107,12 @@ func (k *kubernetes) labels(log *slog.Logger) *nodelabels.Cache {
 	}}
 }
 
-// holders finds out which devices the pods of others hold.
-func (k *kubernetes) holders(log *slog.Logger) *deviceplugin.Holders {
+// podResources finds out which devices pods have.
+func (k *kubernetes) podResources(log *slog.Logger) *deviceplugin.PodResources {
 	socket := filepath.Join(k.Root, "pod-resources", "kubelet.sock")
-	return &deviceplugin.Holders{Socket: socket, Namespaces: k.Namespaces, OnChange: func(err error) {
+	return &deviceplugin.PodResources{Socket: socket, Namespaces: k.Namespaces, Resource: k.GPUResource, OnChange: func(err error) {
 		if err != nil {
-			log.Warn("devices that other pods hold are not known", "socket", socket, "error", err)
+			log.Warn("devices of pods are not known", "socket", socket, "error", err)
 		}
 	}}
 }

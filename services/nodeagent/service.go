@@ -110,7 +110,11 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
 	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
 	daemon := mps.Find(s.config.MPSDir)
-	opened, err := s.open(p, known, s.kubernetes.plugins(daemon, p.Log, p.Metrics), reserved, daemon)
+	kubelet := s.kubernetes.accounting(daemon, live, p.Log, p.Metrics)
+	if kubelet.pods != nil {
+		kubelet.pods.Look(ctx)
+	}
+	opened, err := s.open(p, known, kubelet, reserved, daemon)
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
-	describe := s.describe(p, opened, open, limits, probing, box)
+	describe := s.describe(p, opened, open, limits, probing, box, kubelet.pods)
 	exits := tick.NewSignal()
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := tick.NewLatch()
@@ -168,8 +172,8 @@ func (s *Service) superviseMPS(daemon *mps.Daemon, dir string, p run.Process) []
 }
 
 // describe returns a function that describes the node. Pods do not see the agent's socket.
-func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber, box *outbox.Box) func(context.Context, time.Time) train.Node {
-	labels, holders := s.kubernetes.labels(p.Log), s.kubernetes.holders(p.Log)
+func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber, box *outbox.Box, pods *deviceplugin.PodResources) func(context.Context, time.Time) train.Node {
+	labels := s.kubernetes.labels(p.Log)
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
 		limits.describe(n.Devices)
@@ -179,7 +183,7 @@ func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLi
 		n.Probes, n.ReportsWaiting = probing.addresses(), box.Len()
 		if s.kubernetes.on() {
 			n.Backend, n.Machine, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, "", s.kubernetes.Node, labels.Labels(ctx, now), ""
-			holders.Mark(ctx, n.Devices)
+			pods.Mark(n.Devices)
 		}
 		return n
 	}
@@ -228,11 +232,11 @@ type opened struct {
 }
 
 // open makes the meter and the inventory of the machine.
-func (s *Service) open(p run.Process, known *attemptindex.Index, plugins *deviceplugin.Plugins, reserved *reservations, daemon *mps.Daemon) (opened, error) {
+func (s *Service) open(p run.Process, known *attemptindex.Index, kubelet accounting, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
-	if plugins != nil {
-		offered.Account, offered.Cgroups = plugins.Account, ""
+	if kubelet.account != nil {
+		offered.Account, offered.Cgroups = kubelet.account, ""
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {
@@ -243,17 +247,24 @@ func (s *Service) open(p run.Process, known *attemptindex.Index, plugins *device
 		return opened{}, err
 	}
 	gpus, closeGPUs := s.openGPUs(p, known)
+	listed := gpus
+	if kubelet.given != nil {
+		listed = kubelet.given(gpus)
+	}
 	node := p.Common.NodeID()
 	m, err := meter.New(meter.Config{
-		Proc: root, Cgroups: cgroups, Sources: sources, GPUs: gpus, Events: s.metering.events(p), Model: s.metering.model(), Log: p.Log,
+		Proc: root, Cgroups: cgroups, Sources: sources, GPUs: listed, Events: s.metering.events(p), Model: s.metering.model(), Log: p.Log,
 		Elsewhere: func() []train.Attempt { return known.Elsewhere(node) },
 	})
 	if err != nil {
 		closeGPUs()
 		return opened{}, err
 	}
-	if plugins != nil {
-		loops = append(loops, func(ctx context.Context) error { return plugins.Run(ctx, m.Devices) })
+	if kubelet.pods != nil {
+		loops = append(loops, kubelet.pods.Run)
+	}
+	if kubelet.offer != nil {
+		loops = append(loops, func(ctx context.Context) error { return kubelet.offer(ctx, m.Devices) })
 	}
 	recorder := meter.NewRecorder(meter.RecorderConfig{
 		// The numbers of intervals begin again with every start of the agent.

@@ -236,12 +236,15 @@ func (t podTemplate) environment(rank int) []corev1.EnvVar {
 	}
 	scheduler := s.Scheduler(rank)
 	// The visible devices of a container are set here, where all of them are known: if two device plugins set them,
-	// one would win.
+	// one would win. The plugin of all GPUs sets them itself, since it alone knows which ones the kubelet has chosen.
 	gpus := launch.Place{Devices: t.processes[rank].Devices}.GPUs()
 	scheduler["NVIDIA_VISIBLE_DEVICES"], scheduler["CUDA_VISIBLE_DEVICES"] = uuids(gpus), launch.Inside(gpus)
 	delete(scheduler, "JOB_UUID")
 	delete(scheduler, "SWITCHYARD_JOB_SOCKET")
 	maps.Copy(values, scheduler)
+	if train.Weakest(gpus) == train.GivenWhole {
+		delete(values, "NVIDIA_VISIBLE_DEVICES")
+	}
 	if len(t.processes) > 1 && rank == 0 {
 		delete(values, "MASTER_ADDR")
 		delete(values, "DMLC_PS_ROOT_URI")

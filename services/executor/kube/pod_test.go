@@ -80,6 +80,12 @@ func TestPods(t *testing.T) {
 	tuned, asked := slots, setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
 	tuned.Attempt.Setting.Values = map[string]float64{"cores": 1, "memory_mib": 512}
 	asked.Spec.Cores, asked.Spec.MainMemoryMiB = 3, 2048
+	whole := setting(launch.Place{Node: one.Node, Devices: []train.Device{gpu("0", "aa", false), gpu("1", "bb", false)}})
+	whole.Spec.Env = map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
+	for i := range whole.Places[0].Devices {
+		d := &whole.Places[0].Devices[i]
+		d.Resource, d.Units, d.Enforcement = "nvidia.com/gpu", 1, train.GivenWhole
+	}
 	for _, test := range []struct {
 		name         string
 		s            launch.Setting
@@ -101,6 +107,7 @@ func TestPods(t *testing.T) {
 		{"slots-strict", slots, strict, 0, ""},
 		{"slots-of-a-trial", tuned, defaults(), 0, ""},
 		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
+		{"gpus-of-another-plugin", whole, defaults(), 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o, err := newPodTemplate(test.s, key{"jobs", test.s.Job, test.s.Attempt.Number}, test.options, 5*time.Second)

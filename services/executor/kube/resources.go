@@ -24,8 +24,10 @@ func (t podTemplate) resources(p launch.Process) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for _, d := range p.Devices {
 		if d.Resource != "" {
-			units := *resource.NewQuantity(int64(d.UnitsOf(t.Places[p.Place].Memory)), resource.DecimalSI)
-			r.Requests[corev1.ResourceName(d.Resource)], r.Limits[corev1.ResourceName(d.Resource)] = units, units
+			name := corev1.ResourceName(d.Resource)
+			units := r.Requests[name] // of other devices, if the resource is not that of one
+			units.Add(*resource.NewQuantity(int64(d.UnitsOf(t.Places[p.Place].Memory)), resource.DecimalSI))
+			r.Requests[name], r.Limits[name] = units, units
 		}
 	}
 	slots := slotsOf(p.Devices)

@@ -59,6 +59,11 @@ func (r *rack) list() []gpu.Device {
 	return slices.Clone(r.gpus)
 }
 
+// Devices and Sample make the rack a reader.
+func (r *rack) Devices() ([]gpu.Device, error) { return r.list(), nil }
+
+func (r *rack) Sample(int) (gpu.Sample, error) { return gpu.Sample{}, nil }
+
 // folder is short enough for sockets.
 func folder(t *testing.T) string {
 	t.Helper()

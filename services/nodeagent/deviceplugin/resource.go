@@ -34,8 +34,11 @@ func short(uuid string) string {
 	return digits[:kept]
 }
 
+// resourcePrefix begins the extended resources of GPUs.
+const resourcePrefix = "switchyard.dev/gpu-"
+
 // Resource is the extended resource of a GPU.
-func Resource(uuid string) string { return "switchyard.dev/gpu-" + short(uuid) }
+func Resource(uuid string) string { return resourcePrefix + short(uuid) }
 
 // socketPrefix and socketSuffix surround the short name in a socket's file name.
 const (

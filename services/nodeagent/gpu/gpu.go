@@ -16,9 +16,11 @@ type Device struct {
 	// Instance is set for a part of a partitioned GPU, with its own memory and processors: its number from 1. Index
 	// is then the GPU's.
 	Instance int
-	UUID     string
-	Model    string
-	Memory   unit.Bytes
+	// Name is what plans call it if that does not follow from its index.
+	Name   train.DeviceID
+	UUID   string
+	Model  string
+	Memory unit.Bytes
 	// Driver is the version of its driver; empty if unknown.
 	Driver string
 	// PowerLimit is the most that it draws; 0 if unknown.
@@ -37,6 +39,9 @@ const MostSlices = 7
 // ID identifies the device on its node: gpu:0, or gpu:0:1 for the second instance of a partitioned GPU, as NVIDIA's
 // tools count them.
 func (d Device) ID() train.DeviceID {
+	if d.Name != "" {
+		return d.Name
+	}
 	if d.Instance > 0 {
 		return train.DeviceID(fmt.Sprintf("%s:%d:%d", train.KindGPU, d.Index, d.Instance-1))
 	}

@@ -33,8 +33,8 @@ type Config struct {
 	// Cgroups is where control groups are mounted; empty if the limits of this process are not those of jobs, as in
 	// the agent's own pod.
 	Cgroups string
-	// Account returns the resource under which a kubelet accounts for a GPU, and its number of units. Nil without a
-	// kubelet.
+	// Account returns the resource under which a kubelet accounts for a GPU, and its number of units: 1 if the resource
+	// is that of all GPUs. Nil without a kubelet.
 	Account func(gpu.Device) (resource string, units int)
 	// MPS is the daemon that limits processes on GPUs; it may be nil.
 	MPS *mps.Daemon
@@ -119,6 +119,9 @@ func (i *Inventory) gpuDevices(gpus []gpu.Device, mps bool) []train.Device {
 		}
 		if i.config.Account != nil {
 			d.Resource, d.Units = i.config.Account(g)
+			if d.Units == 1 {
+				d.Enforcement = train.GivenWhole
+			}
 		}
 		devices = append(devices, d)
 	}

@@ -248,6 +248,8 @@ func enforced(a view.Attempt) string {
 	switch {
 	case a.Enforcement == train.EnforcedByMIG:
 		return "mig: an instance of a partitioned GPU, its memory is its own"
+	case a.Enforcement == train.GivenWhole:
+		return "whole: the cluster's device plugin gives out whole GPUs, so no job shares them"
 	case !shares:
 		return ""
 	case a.Enforcement == train.EnforcedByMPS:

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,14 +100,7 @@ func TestAGPUThatAnotherPodHolds(t *testing.T) {
 	y.start("planner")
 	node, err := y.node()
 	y.must(err)
-	_, err = y.cluster.Feed(y.ctx, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}, "spec": {
-		"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "localhost/switchyard/pause:dev",
-		"imagePullPolicy": "Never", "resources": {"limits": {%q: %d}}}]}}`,
-		node.Devices[0].Resource, node.Devices[0].Units), "apply", "-f", "-")
-	y.must(err)
-	t.Cleanup(func() {
-		_, _ = y.cluster.Kubectl(context.Background(), "delete", "pod", "notebook", "-n", "default", "--wait=false")
-	})
+	y.pause("notebook", node.Devices[0].Resource, node.Devices[0].Units)
 	y.until("the holder in the list of nodes", func() bool {
 		return strings.Contains(y.switchyard("node", "list"), "gpu:0 of node node1 is held by pod default/notebook")
 	})

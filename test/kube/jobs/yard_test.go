@@ -62,6 +62,7 @@ type yard struct {
 	port      int
 	namespace string
 	flags     []string
+	agent     []string // says which GPUs the node has
 	procs     map[string]*exec.Cmd
 	bus       *bus.Bus
 	attempts  *bus.KV[train.Attempt]
@@ -99,6 +100,7 @@ func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	y := &yard{
 		t: t, ctx: ctx, dir: t.TempDir(), cluster: on, port: bustest.FreePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
+		agent:     []string{"--sim-gpus=2", "--sim-gpu-memory=16"},
 		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.Split(t.Name(), "/")[0], "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
@@ -147,8 +149,8 @@ func (y *yard) start(name string) {
 	case "nodeagent":
 		// The kubelet's folders are in the mounts of the node, and pods reach this machine by its address on the node's
 		// network.
-		args = append([]string{"--mount=/proc/" + y.kubelet() + "/ns/mnt", "--", path}, append(args, "--kubernetes-node=node1", "--sim-gpus=2",
-			"--sim-gpu-memory=16", "--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0")...)
+		args = append([]string{"--mount=/proc/" + y.kubelet() + "/ns/mnt", "--", path}, append(append(args, "--kubernetes-node=node1",
+			"--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0"), y.agent...)...)
 		path = "nsenter"
 	case "executor":
 		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+y.cluster.Kubeconfig(), "--jobs-namespace="+y.namespace,

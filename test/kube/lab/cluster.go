@@ -76,6 +76,9 @@ func (c *Cluster) Down() error {
 // Dir returns the cluster's folder.
 func (c *Cluster) Dir() string { return c.dir }
 
+// Private returns where a folder that the node has of its own lies on this machine.
+func (c *Cluster) Private(path string) string { return filepath.Join(c.dir, "private", path) }
+
 // Kubeconfig returns the path of the administrator's configuration.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 

@@ -470,7 +470,7 @@ class Device(_Device, total=False):
     busy_watts: float
     core: int
     simulated: bool
-    enforcement: Literal["none", "advisory", "mps", "mig"]
+    enforcement: Literal["none", "advisory", "mps", "mig", "whole"]
     resource: str
     units: int
     held_by: str
@@ -1182,7 +1182,7 @@ class Attempt(_Attempt, total=False):
 
     memory_bytes: int
     parts: List[TrainPart]
-    enforcement: Literal["none", "advisory", "mps", "mig"]
+    enforcement: Literal["none", "advisory", "mps", "mig", "whole"]
     stop: Literal["", "preempt", "rescale", "retune", "cancel", "converged", "wanted", "overspent", "time_limit", "silent"]
     stop_since: str
     started_at: str
