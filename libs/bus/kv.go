@@ -109,6 +109,9 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 	if errors.Is(err, jetstream.ErrInvalidKey) || errors.Is(err, nats.ErrMaxPayload) {
 		return 0, fmt.Errorf("%w: write %s/%s: %w", ErrPoison, k.bucket, key, err)
 	}
+	if isForeign(err) {
+		return 0, fmt.Errorf("write %s/%s: %w: %w", k.bucket, key, ErrForeign, err)
+	}
 	if errors.Is(err, jetstream.ErrKeyExists) || isWrongSequence(err) {
 		return 0, fmt.Errorf("write %s/%s: %w", k.bucket, key, ErrConflict)
 	}

@@ -52,6 +52,9 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 		switch {
 		case err == nil, f.Once && isWrongSequence(err):
 			return nil // the fact, which may exist once, is already there
+		case isForeign(err):
+			permanent = fmt.Errorf("%w: %w", ErrForeign, err)
+			return nil
 		case isPermanent(err):
 			permanent = err
 			return nil

@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// transferTimeout bounds one transfer of an upload.
-const transferTimeout = 5 * time.Minute
+// TransferTime bounds one transfer of an upload.
+const TransferTime = 5 * time.Minute
 
 // UploadKept is how long a folder stays on the bus at least, so that the job that needs it can be submitted.
 const UploadKept = 48 * time.Hour
@@ -33,38 +35,132 @@ func (b *Bus) ensureUploads(ctx context.Context) error {
 	return nil
 }
 
-// PutUpload stores the archive of a folder under its hash. It stores nothing if the bus has it: equal folders are
-// uploaded once.
-func (b *Bus) PutUpload(ctx context.Context, hash string, archive io.Reader) (stored bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
+func (b *Bus) uploads(ctx context.Context) (jetstream.ObjectStore, error) {
 	store, err := b.js.ObjectStore(ctx, contract.Uploads)
 	if err != nil {
-		return false, fmt.Errorf("open the store of uploads: %w", err)
+		return nil, fmt.Errorf("open the store of uploads: %w", b.cause(err))
 	}
-	known, err := store.GetInfo(ctx, hash)
+	return store, nil
+}
+
+// uploadName is the name of a folder in the store. Each person has a copy of his own, so who knows the hash of a folder
+// does not get what another has uploaded. What comes over the bus itself has no person: its sender has a key.
+func uploadName(person, hash string) (string, error) {
+	if person == "" {
+		return hash, nil
+	}
+	key, err := access.Key(person)
+	return key + "." + hash, err
+}
+
+// splitUpload returns the key of the person and the hash in a name.
+func splitUpload(name string) (key, hash string) {
+	if key, hash, owned := strings.Cut(name, "."); owned {
+		return key, hash
+	}
+	return "", name
+}
+
+// PutUpload stores the archive of a person's folder under its hash. It stores nothing if he has uploaded the same one
+// before.
+func (b *Bus) PutUpload(ctx context.Context, person, hash string, archive io.Reader) (stored bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, TransferTime)
+	defer cancel()
+	name, err := uploadName(person, hash)
+	if err != nil {
+		return false, fmt.Errorf("upload %s: %w", hash, err)
+	}
+	store, err := b.uploads(ctx)
+	if err != nil {
+		return false, err
+	}
+	known, err := store.GetInfo(ctx, name)
 	switch {
 	case err == nil && time.Since(known.ModTime) < UploadKept/2: // it stays until the job of this upload is known
 		return false, nil
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
-		return false, fmt.Errorf("look for upload %s: %w", hash, err)
+		return false, fmt.Errorf("look for upload %s: %w", name, err)
 	}
-	meta := jetstream.ObjectMeta{Name: hash, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkBytes}}
-	if _, err := store.Put(ctx, meta, archive); err != nil {
-		return false, fmt.Errorf("upload %s: %w", hash, err)
+	meta := jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkBytes}}
+	if _, err := store.Put(ctx, meta, fullReader{archive}); err != nil {
+		return false, fmt.Errorf("upload %s: %w", name, err)
 	}
 	return true, nil
 }
 
-// GetUpload passes the archive of a folder to a function. It returns ErrNotFound if the bus does not have it.
-func (b *Bus) GetUpload(ctx context.Context, hash string, read func(io.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
-	store, err := b.js.ObjectStore(ctx, contract.Uploads)
-	if err != nil {
-		return fmt.Errorf("open the store of uploads: %w", err)
+// fullReader fills each chunk: a connection gives a few kilobytes at a time, and the server syncs its disk for each
+// message.
+type fullReader struct{ from io.Reader }
+
+// Read implements io.Reader.
+func (f fullReader) Read(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = f.from.Read(p[n:])
+		n += more
 	}
-	archive, err := store.Get(ctx, hash)
+	return n, err
+}
+
+// HasUpload reports whether a person has uploaded a folder.
+func (b *Bus) HasUpload(ctx context.Context, person, hash string) (bool, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	name, err := uploadName(person, hash)
+	if err != nil {
+		return false, nil
+	}
+	store, err := b.uploads(ctx)
+	if err == nil {
+		_, err = store.GetInfo(ctx, name)
+	}
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// UploadedBy returns the size of what a person has uploaded.
+func (b *Bus) UploadedBy(ctx context.Context, person string) (size int64, err error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	key, err := access.Key(person)
+	if err != nil {
+		return 0, err
+	}
+	store, err := b.uploads(ctx)
+	if err != nil {
+		return 0, err
+	}
+	all, err := store.List(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return 0, fmt.Errorf("list the uploads: %w", b.cause(err))
+	}
+	for _, o := range all {
+		if of, _ := splitUpload(o.Name); of == key {
+			size += int64(o.Size)
+		}
+	}
+	return size, nil
+}
+
+// GetUpload passes the archive of a person's folder to a function, or that of the same folder which came over the bus:
+// admission has seen to it that he may have it. It returns ErrNotFound if the bus has neither.
+func (b *Bus) GetUpload(ctx context.Context, person, hash string, read func(io.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, TransferTime)
+	defer cancel()
+	store, err := b.uploads(ctx)
+	if err != nil {
+		return err
+	}
+	name, nameless := uploadName(person, hash)
+	if nameless != nil {
+		name = hash
+	}
+	archive, err := store.Get(ctx, name)
+	if errors.Is(err, jetstream.ErrObjectNotFound) && name != hash {
+		archive, err = store.Get(ctx, hash)
+	}
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
 		return fmt.Errorf("upload %s: %w", hash, ErrNotFound)
 	}
@@ -75,11 +171,11 @@ func (b *Bus) GetUpload(ctx context.Context, hash string, read func(io.Reader) e
 	return read(archive)
 }
 
-// SweepUploads deletes the folders that were stored longer than UploadKept ago and that a function does not keep.
+// SweepUploads deletes the folders that were stored longer than UploadKept ago and whose hash a function does not keep.
 func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash string) (bool, error)) (deleted int, err error) {
-	store, err := b.js.ObjectStore(ctx, contract.Uploads)
+	store, err := b.uploads(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("open the store of uploads: %w", err)
+		return 0, err
 	}
 	all, err := store.List(ctx)
 	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
@@ -89,7 +185,8 @@ func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash st
 		if now.Sub(o.ModTime) <= UploadKept {
 			continue
 		}
-		kept, err := keep(o.Name)
+		_, hash := splitUpload(o.Name)
+		kept, err := keep(hash)
 		if err != nil {
 			return deleted, err
 		}

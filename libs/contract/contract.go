@@ -19,10 +19,12 @@ type Bucket[T any] string
 const MaxBucketBytes = int64(1) << 30
 
 // Uploads is the object store that holds the folders of submissions, each under the hash of its content, and
-// MaxUploadsBytes its largest size. Clients write it. Admission deletes folders that no job needs.
+// MaxUploadsBytes its largest size. Web writes what a person uploads, up to MaxUploadsOfPerson; the owner of the
+// installation writes himself. Admission deletes folders that no job needs.
 const (
-	Uploads         = "uploads"
-	MaxUploadsBytes = int64(4) << 30
+	Uploads            = "uploads"
+	MaxUploadsBytes    = int64(4) << 30
+	MaxUploadsOfPerson = MaxUploadsBytes / 4
 )
 
 // BucketInfo describes a bucket.

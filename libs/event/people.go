@@ -22,12 +22,14 @@ type TenantSet struct {
 	By string `json:"by,omitempty"`
 }
 
-// AccessRefused says that a person asked the service web for what he may not do.
+// AccessRefused says that a person asked for what he may not do, or the agent of a node.
 type AccessRefused struct {
-	// Person is the name by which web knows who asked, Door how he came to web.
+	// Person is the name by which web knows who asked, or node. and the name of a node. Door is how he came to web, or
+	// bus.
 	Person string `json:"person"`
 	Door   string `json:"door"`
-	// Operation is a row of the table of permissions, Request the method and path, Message why it was refused.
+	// Operation is a row of the table of permissions, Request the method and path or the subject, Message why it was
+	// refused.
 	Operation access.Operation `json:"operation"`
 	Request   string           `json:"request"`
 	Message   string           `json:"message"`
@@ -67,8 +69,8 @@ func peopleKinds() []Kind {
 	return []Kind{
 		kind(EntityUser, "A request to give a person a role and a tenant; <id> is the name, with '=' for '.'.", body[UserSet]),
 		{
-			EntityAccess, FactRefused, 1, StreamAccess, "web", "access/<id>/refused/<any>", false,
-			"A person asked for what he may not do; <id> is the name, with '=' for '.'. At most one in a second is stored, after the first hundred.", body[AccessRefused],
+			EntityAccess, FactRefused, 1, StreamAccess, AnyService, "access/<id>/refused/<any>", false,
+			"A person, or the agent of a node, asked for what he may not do; <id> is the name, with '=' for '.'. At most one in a second is stored, after the first hundred.", body[AccessRefused],
 		},
 		kind(EntityTenant, "A request to bound what the jobs of a tenant take together; <id> is the name, with '=' for '.'.", body[TenantSet]),
 	}

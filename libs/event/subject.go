@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,10 +47,10 @@ func ParseSubject(s string) (Subject, error) {
 	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
 }
 
-// checkID checks the id of an entity. The id of a link, user or tenant may be longer than others and contain '=', which
-// joins two names of any kind, or the parts of one, into one token.
+// checkID checks the id of an entity. The id of a link, user, tenant or refusal may be longer than others and contain
+// '=', which joins two names of any kind, or the parts of one, into one token.
 func checkID(entity, id string) error {
-	if entity != "net" && entity != EntityUser && entity != EntityTenant {
+	if !slices.Contains([]string{"net", EntityUser, EntityTenant, EntityAccess}, entity) {
 		_, err := train.ParseJobID(id)
 		return err
 	}

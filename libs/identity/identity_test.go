@@ -54,11 +54,11 @@ func expected(role string) map[string]bool {
 		"$JS.API.STREAM.MSG.DELETE.JOBS": all, "$JS.API.STREAM.RESTORE.X": all, "$JS.API.STREAM.SNAPSHOT.JOBS": all, "$SYS.REQ.SERVER.PING": all,
 		"$JS.API.DIRECT.GET.JOBS.yard.job.x.failed.v1": all || service, "$JS.API.STREAM.INFO.JOBS": all || service,
 		"switchyard.executor.n1.terminal": all, "switchyard.executor.n1.logs": all || role == "web", "switchyard.planner.whatif": all, "switchyard.planner.outlook": all || role == "web", "switchyard.experiments.suggest": all || role == "web",
-		"$O.uploads.C.x": all || role == "admission", "yard.job.x.frobnicated.v1": all, "anything": all,
+		"$O.uploads.C.x": all || role == "admission" || role == "web", "yard.job.x.frobnicated.v1": all, "anything": all,
 	}
 	for _, k := range event.Kinds() {
 		subject := event.Subject{Entity: k.Entity, ID: "x", Fact: k.Fact, Version: k.Version}.String()
-		subjects[subject] = all || k.Publisher == role || k.Publisher == event.Anyone && asks || k.Publisher == event.AnyService && service || k.Publisher == event.Operators && role == "web"
+		subjects[subject] = all || k.Publisher == role || k.Publisher == identity.Agent && role == "admission" && (k.Entity == "job" || k.Entity == "sample") || k.Publisher == event.Anyone && asks || k.Publisher == event.AnyService && service || k.Publisher == event.Operators && role == "web"
 	}
 	for _, k := range contract.Buckets() {
 		mine := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == role })

@@ -83,17 +83,27 @@ func (k Keys) AddNode(name string) error {
 	return nil
 }
 
+// ReportPrefix begins the subjects on which admission gets what the agents of nodes report about jobs: the node and the
+// subject for which it is meant follow.
+const ReportPrefix = "switchyard.admission.reported."
+
 // NodePermissions returns what the agent of a node may do. Facts and records that name a node in their subject are its
-// own alone; those about a job may be about any.
+// own alone. Those about a job go through admission, which knows on which nodes the job runs.
 func NodePermissions(node string) Permissions {
-	p := Permissions{Publish: append(nodeReading(), "switchyard.bus.trouble"), Subscribe: []string{InboxPrefix(Node) + ".>"}}
+	own, reports := nodeWriting(node)
+	return Permissions{Publish: slices.Concat(nodeReading(), own, reports), Subscribe: []string{InboxPrefix(Node) + ".>"}}
+}
+
+// nodeWriting returns the subjects of what the agent of a node writes: its own, and its reports about jobs.
+func nodeWriting(node string) (own, reports []string) {
+	own = []string{"switchyard.bus.trouble"}
 	for _, k := range event.Kinds() {
-		if k.Publisher == Agent {
-			id := "*"
-			if strings.HasPrefix(k.Key, "node/<id>/") {
-				id = node
-			}
-			p.Publish = append(p.Publish, "yard."+k.Entity+"."+id+"."+k.Fact+".*")
+		switch {
+		case k.Publisher != Agent:
+		case strings.HasPrefix(k.Key, "node/<id>/"):
+			own = append(own, "yard."+k.Entity+"."+node+"."+k.Fact+".*")
+		default:
+			reports = append(reports, "yard."+k.Entity+".*."+k.Fact+".*")
 		}
 	}
 	for _, k := range contract.Buckets() {
@@ -101,13 +111,13 @@ func NodePermissions(node string) Permissions {
 			switch {
 			case r.Writer != Agent:
 			case r.Key == "<node>":
-				p.Publish = append(p.Publish, "$KV."+k.Name+"."+node)
+				own = append(own, "$KV."+k.Name+"."+node)
 			default:
-				p.Publish = append(p.Publish, "$KV."+k.Name+".>")
+				reports = append(reports, "$KV."+k.Name+".*.*") // <job>.<attempt>
 			}
 		}
 	}
-	return p
+	return own, reports
 }
 
 // nodeReading are the requests by which an agent reads. They make nothing on the server: a consumer could deliver to
@@ -138,7 +148,11 @@ func nodeExports(nodes []string) (lines []string) {
 	for i, node := range nodes {
 		accounts[i] = nodeAccount(node)
 	}
-	for _, subject := range NodePermissions("*").Publish {
+	own, reports := nodeWriting("*")
+	for i, subject := range reports {
+		reports[i] = ReportPrefix + "*." + subject
+	}
+	for _, subject := range slices.Concat(nodeReading(), own, reports) {
 		// A direct request for several messages has several answers.
 		lines = append(lines, fmt.Sprintf("{service: %q, response: stream, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
@@ -157,8 +171,12 @@ func (k Keys) nodeAccounts(nodes []string) (string, error) {
 		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", nodeAccount(node), nodeConnections, nodeSubscriptions)
 		fmt.Fprintf(&b, "    users: [{nkey: %s, permissions: {\n      publish: {allow: [%s]}\n      subscribe: [%s]\n      allow_responses: true\n    }}]\n", public, quoted(p.Publish), quoted(append(p.Subscribe, answers(node))))
 		fmt.Fprintf(&b, "    exports: [{service: %q, accounts: [%s]}]\n    imports: [\n", answers(node), Account)
-		for _, subject := range p.Publish {
+		own, reports := nodeWriting(node)
+		for _, subject := range append(nodeReading(), own...) {
 			fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
+		}
+		for _, subject := range reports {
+			fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}, to: %q}\n", Account, ReportPrefix+node+"."+subject, subject)
 		}
 		fmt.Fprintf(&b, "    ]\n  }\n")
 	}

@@ -76,7 +76,7 @@ func TestTheAgentOfANodeSpeaksForItAlone(t *testing.T) {
 	}
 	for _, k := range contract.Buckets() {
 		for _, key := range []string{"n1", "n2", "x.1"} {
-			want["$KV."+k.Name+"."+key] = k.Name == string(contract.Reports) || key == "n1" && (k.Name == string(contract.Nodes) || k.Name == string(contract.Paths))
+			want["$KV."+k.Name+"."+key] = k.Name == string(contract.Reports) && key == "x.1" || key == "n1" && (k.Name == string(contract.Nodes) || k.Name == string(contract.Paths))
 		}
 	}
 	for subject, may := range want {

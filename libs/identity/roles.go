@@ -124,9 +124,12 @@ func ServicePermissions(service string) Permissions {
 	if service == "web" { // which asks whether the person is one
 		p.Publish = append(p.Publish, facts(event.Operators)...)
 	}
-	if service == "admission" {
-		// It says when the register is whole, and deletes folders that no job needs.
-		p.Publish = append(p.Publish, "$JS.API.STREAM.UPDATE.KV_"+string(contract.Jobs), "$O."+contract.Uploads+".>", "$JS.API.STREAM.PURGE.OBJ_"+contract.Uploads)
+	if service == "admission" { // it says when the register is whole, and passes on what agents report
+		_, reports := nodeWriting("*")
+		p.Publish = slices.Concat(p.Publish, reports, []string{"$JS.API.STREAM.UPDATE.KV_" + string(contract.Jobs), "_R_.>"})
+	}
+	if service == "admission" || service == "web" { // web stores uploaded folders, admission deletes them
+		p.Publish = append(p.Publish, "$O."+contract.Uploads+".>", "$JS.API.STREAM.PURGE.OBJ_"+contract.Uploads)
 	}
 	return p
 }

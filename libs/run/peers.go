@@ -27,6 +27,13 @@ func AnswerWithin(w http.ResponseWriter, d time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)) // what cannot have one is no connection
 }
 
+// TransferWithin bounds the time that a peer may take to send a large body and to read the answer.
+func TransferWithin(w http.ResponseWriter, d time.Duration) {
+	c, end := http.NewResponseController(w), time.Now().Add(d)
+	_ = c.SetReadDeadline(end) // what cannot have one is no connection
+	_ = c.SetWriteDeadline(end)
+}
+
 // peers counts the connections of each peer.
 type peers struct {
 	most int

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"maps"
@@ -167,19 +168,46 @@ func add(archive *tar.Writer, dir string, e entry) error {
 	return err
 }
 
+// Archive is the largest size of the archive of a folder: names and the fill of the last block come on top.
+func (l Limits) Archive() int64 {
+	const perFile = 4 << 10
+	return l.Bytes + int64(l.Files)*perFile
+}
+
+// checked is the reader of Checked.
+type checked struct {
+	from io.Reader
+	sum  hash.Hash
+	want string
+}
+
+// Checked reads an archive. At its end it returns ErrRefused instead of io.EOF if the content has another hash.
+func Checked(from io.Reader, want string) io.Reader { return &checked{from, sha256.New(), want} }
+
+// Read implements io.Reader.
+func (c *checked) Read(p []byte) (n int, err error) {
+	n, err = c.from.Read(p)
+	c.sum.Write(p[:n])
+	if errors.Is(err, io.EOF) {
+		if got := hex.EncodeToString(c.sum.Sum(nil)); got != c.want {
+			err = fmt.Errorf("%w: its content has the hash %s, want %s", ErrRefused, got, c.want)
+		}
+	}
+	return n, err
+}
+
 // ErrRefused is returned for an archive that Pack does not make, or that is too large. It is refused for good.
 var ErrRefused = errors.New("the uploaded folder is refused")
 
 // Unpack writes an archive into an empty folder. It reads all of it, and returns ErrRefused for content that does not
 // have the hash, is larger than the limits, or would leave the folder.
-func Unpack(from io.Reader, hash string, limits Limits, dir string) error {
+func Unpack(from io.Reader, want string, limits Limits, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("open the folder of the upload: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	sum := sha256.New()
-	read := io.TeeReader(from, sum)
+	read := Checked(from, want)
 	archive, left := tar.NewReader(read), limits
 	for {
 		header, err := archive.Next()
@@ -200,9 +228,6 @@ func Unpack(from io.Reader, hash string, limits Limits, dir string) error {
 	}
 	if _, err := io.Copy(io.Discard, read); err != nil { // what follows the last entry counts for the hash
 		return fmt.Errorf("read the upload: %w", err)
-	}
-	if got := hex.EncodeToString(sum.Sum(nil)); got != hash {
-		return fmt.Errorf("%w: its content has the hash %s, want %s", ErrRefused, got, hash)
 	}
 	return nil
 }

@@ -156,7 +156,10 @@ type submission struct {
 	// by is the person who submits, if web or admission itself says so and has signed that.
 	by string
 	// peer is this person if the kernel has named him to web: the user at the other end of its socket.
-	peer    string
+	peer string
+	// role has published it: see bus.Asker.
+	role string
+	// reasons are all that is wrong with it.
 	reasons []train.Reason
 }
 
@@ -171,7 +174,7 @@ func read(m bus.Message) submission {
 		s.reasons = []train.Reason{{Code: "UnprovenAsker", Message: err.Error(), Hint: "leave the header " + event.HeaderBy + " out, or submit through the service web"}}
 		return s
 	}
-	s.by, s.peer = who.Person, fromSocket(who)
+	s.by, s.peer, s.role = who.Person, fromSocket(who), who.Role
 	if m.Parsed.Version != 1 {
 		s.reasons = []train.Reason{{
 			Code: "UnsupportedVersion", Message: fmt.Sprintf("want submitted.v1, found submitted.v%d", m.Parsed.Version), Hint: "submit with the scheduler's version of the command line",
@@ -333,7 +336,27 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 		return verdict, where, err
 	}
 	who, where, err := d.around(ctx, id, s.spec, by, s.at)
-	return fit.Check(s.spec, who, where, d.folders.resolve(id, s.spec)), where, err
+	if err != nil {
+		return verdict, where, err
+	}
+	verdict = fit.Check(s.spec, who, where, d.folders.resolve(id, s.spec))
+	foreign, err := d.notUploaded(ctx, s)
+	verdict.Reasons = append(verdict.Reasons, foreign...)
+	return verdict, where, err
+}
+
+// notUploaded says that a person names a folder which he has not uploaded himself. The jobs of an array, which
+// admission submits, name that of the array.
+func (d *handler) notUploaded(ctx context.Context, s submission) ([]train.Reason, error) {
+	if s.by == "" || s.role != "web" || !train.IsUpload(s.spec.Upload) {
+		return nil, nil
+	}
+	if has, err := d.bus.HasUpload(ctx, s.by, s.spec.Upload); has || err != nil {
+		return nil, err
+	}
+	return []train.Reason{{
+		Code: "InvalidUpload", Field: "upload", Message: s.by + " has not uploaded this folder, or so long ago that it is gone", Hint: "`switchyard submit --upload` uploads a folder and names its hash",
+	}}, nil
 }
 
 // identify returns the identity of a submitter: that of the installation, unless he is known by name.

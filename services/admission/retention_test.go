@@ -65,7 +65,7 @@ func TestUploadsThatNoJobNeedsGo(t *testing.T) {
 		}
 	}
 	for _, hash := range []string{"of-waits", "of-ended", "of-old", "of-nobody"} {
-		if _, err := b.bus.PutUpload(b.ctx, hash, strings.NewReader(hash)); err != nil {
+		if _, err := b.bus.PutUpload(b.ctx, "", hash, strings.NewReader(hash)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestUploadsThatNoJobNeedsGo(t *testing.T) {
 		t.Errorf("deleted %d, %v, want those of old and of nobody", deleted, err)
 	}
 	for hash, want := range map[string]bool{"of-waits": true, "of-ended": true, "of-old": false, "of-nobody": false} {
-		if err := b.bus.GetUpload(b.ctx, hash, func(io.Reader) error { return nil }); (err == nil) != want {
+		if err := b.bus.GetUpload(b.ctx, "", hash, func(io.Reader) error { return nil }); (err == nil) != want {
 			t.Errorf("%s: %v", hash, err)
 		}
 	}

@@ -69,8 +69,13 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if d.people, err = newPeople(ctx, b); err != nil {
 		return err
 	}
+	reports, err := newReported(ctx, b, jobs, p.Log)
+	if err != nil {
+		return err
+	}
 	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
+	running.Go(func(ctx context.Context) error { return b.Relay(ctx, reports.allow) })
 	running.Go(d.keepWhole)
 	running.Go(jobsKnown.Then(d.compareNightly))
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })

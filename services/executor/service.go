@@ -239,8 +239,8 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 		Dir: filepath.Join(p.Common.DataDir, "staged"), Limit: int64(s.config.DataLimit) << 30,
 		Policy: staging.Policy{Networks: s.config.DataNetworks(), WebHDFSPort: s.config.WebHDFSPort, S3: s.config.S3},
 	})
-	here.Uploads = func(ctx context.Context, hash string, read func(io.Reader) error) error {
-		err := b.GetUpload(ctx, hash, read)
+	here.Uploads = func(ctx context.Context, person, hash string, read func(io.Reader) error) error {
+		err := b.GetUpload(ctx, person, hash, read)
 		if errors.Is(err, bus.ErrNotFound) {
 			return fmt.Errorf("%w: the bus does not have it, or no more", upload.ErrRefused)
 		}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/index"
@@ -77,8 +78,13 @@ func (s server) may(r *http.Request, op access.Operation, owner access.Owner) er
 	if !is {
 		return nil
 	}
-	s.refusals.note(r, denied.Person.Name, denied.Operation, denied)
+	note(s.refusals, r, denied.Person.Name, denied.Operation, denied)
 	return problemError{problem(http.StatusForbidden, denied.Error(), denied.Fix())}
+}
+
+// note stores that a person was refused something.
+func note(refusals *audit.Refusals, r *http.Request, person string, op access.Operation, why error) {
+	refusals.Note(r.Context(), event.AccessRefused{Person: person, Door: cameBy(r), Operation: op, Request: r.Method + " " + r.URL.Path, Message: why.Error()})
 }
 
 // mayToJob is may for a job by its id.

@@ -27,7 +27,7 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	if err := s.inTime(person); err != nil {
-		s.floods.note(r, person.Name, operationOf(kind), err)
+		note(s.floods, r, person.Name, operationOf(kind), err)
 		return answer{}, err
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, event.MaxBodyBytes))

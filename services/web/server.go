@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -32,8 +33,9 @@ type server struct {
 	// door knows who asks, refusals stores what they may not do, floods what they may not do so often: who asks too often
 	// hides no other's refusal.
 	door             *door
-	refusals, floods *refusals
+	refusals, floods *audit.Refusals
 	rates            *rates
+	uploading        *uploading
 	now              func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
@@ -82,6 +84,8 @@ func (s server) handler() http.Handler {
 			handle = s.changes
 		case r.Fact.Fact != "":
 			handle = answering(r, s.publish)
+		case r.Name == api.RouteUpload:
+			handle = s.receive(r)
 		case r.Name == api.RouteLogin:
 			handle = s.door.login
 		case r.Name == api.RouteLogout:

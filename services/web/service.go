@@ -18,6 +18,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"golang.org/x/net/netutil"
 
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -74,7 +75,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 			return err
 		}
 	}
-	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: newRefusals(b, p.Log, s.now), floods: newRefusals(b, p.Log, s.now), rates: newRates(s.now), now: s.now, closing: ctx.Done()}.handler()
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, door: d, refusals: audit.New(b, p.Log, s.now), floods: audit.New(b, p.Log, s.now), rates: newRates(s.now), uploading: &uploading{people: map[string]bool{}}, now: s.now, closing: ctx.Done()}.handler()
 	doors := []doorway{s.socket(p, d.onSocket(answers))}
 	if s.config.SharedSocket != "" {
 		doors = append(doors, s.sharedSocket(p, d.onSocket(answers)))

@@ -33,6 +33,7 @@ func TestAServerForSeveralPeople(t *testing.T) {
 	}{
 		{"jobs run as their submitters", runAs},
 		{"folders are opened with the rights of the submitter", folders},
+		{"an uploaded folder is its submitter's", uploads},
 		{"secrets are read with the rights of the submitter", secrets},
 		{"the jobs of an array get the secrets of their submitter", carried},
 		{"a job sees and signals its own processes alone", processes},
@@ -103,6 +104,34 @@ func folders(l *lab) {
 	l.submit(l.ann, "own", []string{"--custom-dir", secret}, "cat", "/custom/key")
 	if job, out := l.ended(l.ann, "own"); job.State != train.StateSucceeded || !strings.Contains(out, "hush") {
 		l.t.Errorf("ann's job: %s: %s\n%s", job.State, job.Message, out)
+	}
+}
+
+// uploads lets ann upload a folder, without a key of the bus, and bob name its hash.
+func uploads(l *lab) {
+	code := filepath.Join(l.ann.home, "code")
+	if err := os.Mkdir(code, 0o700); err != nil {
+		l.t.Fatal(err)
+	}
+	for name, text := range map[string]string{"main.sh": "cat words; ls | wc -l; id -u", "words": "her own words\n", "data.bin": "large", ".switchyardignore": "*.bin\n"} {
+		l.must(os.WriteFile(filepath.Join(code, name), []byte(text), 0o600))
+		l.must(os.Chown(filepath.Join(code, name), l.ann.uid, l.ann.gid))
+	}
+	l.must(os.Chown(code, l.ann.uid, l.ann.gid))
+	for _, id := range []string{"uploads", "uploads-again"} {
+		l.submit(l.ann, id, []string{"--upload", "--work-dir", code}, "sh", "main.sh")
+		job, out := l.ended(l.ann, id)
+		if job.State != train.StateSucceeded || !train.IsUpload(job.Spec.Upload) {
+			l.t.Fatalf("%s: %s: %s\n%s", id, job.State, job.Message, out)
+		}
+		contains(l.t, id, out, "her own words\n2\n", strconv.Itoa(l.ann.uid))
+	}
+	hash := l.job("uploads").Spec.Upload
+	file := filepath.Join(l.bob.home, "steal.yaml")
+	l.must(os.WriteFile(file, []byte("name: x\ncommand: [sh, -c, cat words]\nupload: "+hash+"\n"), 0o644))
+	l.run(l.bob, "switchyard", "submit", "--id", "steal-upload", file)
+	if job := l.job("steal-upload"); job.State != train.StateRejected || !strings.Contains(job.Message, "has not uploaded this folder") {
+		l.t.Errorf("bob's job with the hash of ann's folder is %s: %s", job.State, job.Message)
 	}
 }
 

@@ -194,7 +194,8 @@ func TestAnAgentWorksFromAnAccountOfItsOwn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.node = "far"
-	if err := c.keys().AddNode(c.node); err != nil {
+	const other = "other"
+	if err := errors.Join(c.keys().AddNode(c.node), c.keys().AddNode(other)); err != nil {
 		t.Fatal(err)
 	}
 	c.start("bus")
@@ -215,6 +216,57 @@ func TestAnAgentWorksFromAnAccountOfItsOwn(t *testing.T) {
 			_, err := c.bus.Last(c.ctx, name, subject)
 			return err
 		})
+	}
+	c.reportsOfOthers(other)
+}
+
+// reportsOfOthers has the agent of another node report about a job of this one, and say that it has ended.
+func (c *cluster) reportsOfOthers(node string) {
+	c.t.Helper()
+	c.submitSpec("victim", train.Spec{Command: []string{"sleep", "600"}})
+	c.await("the victim runs", state("victim", train.StateRunning))
+	key, err := nats.NkeyOptionFromSeed(filepath.Join(string(c.keys()), "nodes", node, "node.nk"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	nc, err := nats.Connect(c.url(), key, nats.CustomInboxPrefix(identity.InboxPrefix(identity.Node)), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer nc.Close()
+	subjects := map[string]string{
+		"yard.job.victim.epoch_ended.v1":        `{"attempt":1,"epochs_done":9}`,
+		"yard.job.victim.checkpoint_written.v1": `{"attempt":1,"epochs_done":9,"path":"/tmp/x"}`,
+		"yard.job.victim.outgrew.v1":            `{"attempt":1}`,
+		"yard.sample.victim.stepped.v1":         `{"job":"victim","attempt":1,"step":9}`,
+		"$KV.reports.victim.1":                  `{"job":"victim","attempt":1,"epochs_done":9,"spoke":true}`,
+		// Nor about an attempt or a job that there is not, nor about one job under the name of another.
+		"yard.job.victim.epoch_ended.v2": `{"attempt":1,"epochs_done":9}`, "yard.sample.nothing.stepped.v1": `{"attempt":1}`, "yard.sample.own.stepped.v1": `{"job":"victim","attempt":1}`,
+	}
+	for subject, body := range subjects {
+		answer, err := nc.Request(subject, []byte(body), time.Minute)
+		if err != nil || !strings.Contains(string(answer.Data), bus.ErrForeign.Error()) {
+			c.t.Errorf("the agent of %s publishes %s: %v, %v", node, subject, answer, err)
+		}
+	}
+	if _, err := nc.Request("yard.job.victim.failed.v1", []byte(`{"attempt":1}`), time.Second); err == nil || nc.LastError() == nil {
+		c.t.Errorf("the agent of %s ends a job: %v", node, err)
+	}
+	jobs := c.await("the register", func(map[train.JobID]train.Job) bool { return true })
+	if job := jobs["victim"]; job.State != train.StateRunning || job.EpochsDone != 0 || job.Checkpoint != "" {
+		c.t.Errorf("the victim is %s after %d epochs", job.State, job.EpochsDone)
+	}
+	told := 0
+	err = c.bus.Stored(c.ctx, event.StreamAccess, nil, time.Time{}, func(m bus.Message) {
+		if r, err := event.Decode[event.AccessRefused](m.Data); err == nil && r.Person == "node."+node && subjects[r.Request] != "" {
+			told++
+		}
+	})
+	if err != nil || told != len(subjects) {
+		c.t.Errorf("the audit trail has %d refusals of %d, %v", told, len(subjects), err)
+	}
+	if exit, out := c.command("events", "--audit"); exit != 0 || !strings.Contains(out, "node."+node) {
+		c.t.Errorf("exit code %d: %s", exit, out)
 	}
 }
 

@@ -76,6 +76,9 @@ func (src *source) operation(types jsonschema.Definitions, route api.Route) obje
 	if route.Body != nil {
 		operation["requestBody"] = object{"content": object{media: object{"schema": src.answer(types, route.Body)}}}
 	}
+	if route.Media != "" {
+		operation["requestBody"] = object{"content": object{route.Media: object{"schema": object{"type": "string", "format": "binary"}}}}
+	}
 	if len(parameters) > 0 {
 		operation["parameters"] = parameters
 	}

@@ -103,6 +103,6 @@ func (b *Backend) Find(context.Context) ([]launch.Found, error) {
 	if b.people == nil {
 		return found, nil
 	}
-	theirs, err := b.people.find()
+	theirs, err := b.findLaunched()
 	return append(found, theirs...), err
 }

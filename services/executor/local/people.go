@@ -147,8 +147,9 @@ func (p *people) stop(job train.JobID, number int, signal unix.Signal) error {
 	return err
 }
 
-// find lists the attempts that were launched and not forgotten yet.
-func (p *people) find() ([]launch.Found, error) {
+// findLaunched lists the attempts that were launched and not forgotten yet.
+func (b *Backend) findLaunched() ([]launch.Found, error) {
+	p := b.people
 	jobs, err := os.ReadDir(filepath.Dir(p.Job("x")))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list launched attempts: %w", err)
@@ -165,7 +166,7 @@ func (p *people) find() ([]launch.Found, error) {
 			if err != nil {
 				continue
 			}
-			if s, err := p.status(id, number); err == nil && s.Phase != launch.Absent {
+			if s, err := b.statusOfLaunched(id, number); err == nil && s.Phase != launch.Absent {
 				found = append(found, launch.Found{Job: id, Number: number, Phase: s.Phase})
 			}
 		}
@@ -179,7 +180,26 @@ func (b *Backend) status(job train.JobID, number int) (launch.Status, error) {
 	if err != nil || s.Phase != launch.Absent || b.people == nil {
 		return s, err
 	}
-	return b.people.status(job, number)
+	return b.statusOfLaunched(job, number)
+}
+
+// statusOfLaunched is the status of an attempt that the launcher has. While this process waits for the launcher to
+// start it, the record without a supervisor means that there is none yet.
+func (b *Backend) statusOfLaunched(job train.JobID, number int) (launch.Status, error) {
+	dir := b.Attempt(job, number)
+	before := b.isPreparing(dir)
+	s, err := b.people.status(job, number)
+	if s.Phase == launch.Lost && (before || b.isPreparing(dir)) {
+		s.Phase = launch.Starting
+	}
+	return s, err
+}
+
+// isPreparing reports whether an attempt is being started beside.
+func (b *Backend) isPreparing(dir string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.preparing[dir]
 }
 
 // launched reports whether the launcher has an attempt.
@@ -208,7 +228,7 @@ func (b *Backend) fetchArchive(ctx context.Context, s launch.Setting) (*os.File,
 	if err != nil {
 		return nil, fmt.Errorf("fetch the uploaded folder of %s: %w", s.Job, err)
 	}
-	err = errors.Join(os.Remove(f.Name()), b.Uploads(ctx, s.Spec.Upload, func(archive io.Reader) error {
+	err = errors.Join(os.Remove(f.Name()), b.Uploads(ctx, s.Spec.User, s.Spec.Upload, func(archive io.Reader) error {
 		_, err := io.Copy(f, archive)
 		return err
 	}))

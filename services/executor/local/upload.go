@@ -12,9 +12,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// Uploads passes the archive of an uploaded folder to a function. The error is upload.ErrRefused if there is no such
-// archive.
-type Uploads func(ctx context.Context, hash string, read func(archive io.Reader) error) error
+// Uploads passes the archive of a folder that a person has uploaded to a function. The error is upload.ErrRefused if
+// there is no such archive.
+type Uploads func(ctx context.Context, person, hash string, read func(archive io.Reader) error) error
 
 // startPrepared fetches what an attempt begins with in the background, once for each attempt at a time, and then starts
 // the attempt. What can never be had is recorded as its end.
@@ -65,7 +65,7 @@ func (b *Backend) prepare(ctx context.Context, s *launch.Setting) error {
 		return err
 	}
 	if s.Spec.Upload != "" && !exists(b.Upload(s.Job)) {
-		if err := b.unpack(ctx, s.Job, s.Spec.Upload); err != nil {
+		if err := b.unpack(ctx, s.Job, s.Spec.User, s.Spec.Upload); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (b *Backend) prepare(ctx context.Context, s *launch.Setting) error {
 }
 
 // unpack makes the copy of an uploaded folder. The copy has its name only once it is whole.
-func (b *Backend) unpack(ctx context.Context, job train.JobID, hash string) error {
+func (b *Backend) unpack(ctx context.Context, job train.JobID, person, hash string) error {
 	part := b.Upload(job) + ".part"
 	if err := os.RemoveAll(part); err != nil {
 		return fmt.Errorf("remove half an upload: %w", err)
@@ -81,7 +81,7 @@ func (b *Backend) unpack(ctx context.Context, job train.JobID, hash string) erro
 	if err := makeFolder(part); err != nil {
 		return err
 	}
-	err := b.Uploads(ctx, hash, func(archive io.Reader) error { return upload.Unpack(archive, hash, upload.Standard(), part) })
+	err := b.Uploads(ctx, person, hash, func(archive io.Reader) error { return upload.Unpack(archive, hash, upload.Standard(), part) })
 	if err == nil {
 		err = os.Rename(part, b.Upload(job))
 	}

@@ -165,7 +165,11 @@ func (r *recorder) DeliverKept(ctx context.Context, data []byte) error {
 	if err := r.bus.Ready(); err != nil {
 		return err
 	}
-	return r.deliver(ctx, d)
+	err := r.deliver(ctx, d)
+	if errors.Is(err, bus.ErrForeign) { // such as one of a job whose records are gone
+		return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
+	}
+	return err
 }
 
 // store merges a change into the record of an attempt.

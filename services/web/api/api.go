@@ -51,6 +51,7 @@ const (
 	RouteSearches = "experiments"
 	RouteSearch   = "experiment"
 	RouteChanges  = "changes"
+	RouteUpload   = "upload"
 	RouteLink     = "link"
 	RouteLogin    = "login"
 	RouteLogout   = "logout"
@@ -76,6 +77,8 @@ type Route struct {
 	Fact event.Kind
 	// Body is an example of the type of the body of the request, if it has one and publishes no fact.
 	Body any
+	// Media is the type of a body that is no JSON.
+	Media string
 	// Answer is an example of the type of the body of the answer; nil if it has none.
 	Answer any
 	// Streams is set if the answer is a stream of server-sent events whose data are of that type.
@@ -171,6 +174,10 @@ func Routes() []Route {
 			Doc: "Where a search goes next whose trials the client runs. Nothing is stored.",
 		},
 		{
+			Name: RouteUpload, Method: "PUT", Path: Prefix + "/uploads/{id}", Media: "application/x-tar", Answer: Uploaded{},
+			Doc: "Stores a folder for the jobs of who sends it. <id> is the SHA-256 of the archive in hex, which a submission then names as `upload`. What is there already need not be sent: ask with Expect: 100-continue.",
+		},
+		{
 			Name: RouteLink, Method: "POST", Path: Prefix + "/links", Answer: Link{},
 			Doc: "Makes a link that logs who asks in to the page, once. It is made over a Unix socket alone, whose other end the kernel knows.",
 		},
@@ -223,6 +230,12 @@ type Accepted struct {
 	// Subject is where.
 	Subject string `json:"subject"`
 	// Repeat is set if it was stored before.
+	Repeat bool `json:"repeat,omitempty"`
+}
+
+// Uploaded says that a folder is stored.
+type Uploaded struct {
+	// Repeat is set if its sender had uploaded the same folder before.
 	Repeat bool `json:"repeat,omitempty"`
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
@@ -139,4 +140,9 @@ func (e *either) Tenants(ctx context.Context) ([]*access.Tenant, error) {
 // Publish implements Yard.
 func (e *either) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
 	return asking(ctx, e, func(y Yard) (bool, error) { return y.Publish(ctx, fact) })
+}
+
+// Upload implements Yard.
+func (e *either) Upload(ctx context.Context, hash string, archive *os.File) (repeat bool, err error) {
+	return asking(ctx, e, func(y Yard) (bool, error) { return y.Upload(ctx, hash, archive) })
 }

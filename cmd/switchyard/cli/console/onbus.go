@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -198,6 +200,14 @@ func (y onBus) Publish(ctx context.Context, fact event.Fact) (repeat bool, err e
 		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
 	}
 	return repeat, err
+}
+
+func (y onBus) Upload(ctx context.Context, hash string, archive *os.File) (repeat bool, err error) {
+	if _, err := archive.Seek(0, io.SeekStart); err != nil {
+		return false, err
+	}
+	stored, err := y.bus.PutUpload(ctx, "", hash, archive)
+	return !stored, err
 }
 
 // publishTimeout bounds the wait for the bus to store a fact.

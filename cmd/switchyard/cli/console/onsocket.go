@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -35,12 +36,15 @@ type onSocket struct {
 	build contract.Build
 }
 
+// expectTime is how long a large body waits for the service to ask for it.
+const expectTime = 5 * time.Second
+
 // OnSocket returns the installation whose service web listens on a Unix socket.
 func OnSocket(path string) Yard { return newOnSocket(path) }
 
 func newOnSocket(path string) onSocket {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return installation.DialUnix(ctx, path) }
-	return onSocket{client: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return onSocket{client: &http.Client{Transport: &http.Transport{DialContext: dial, ExpectContinueTimeout: expectTime}}}
 }
 
 func (y onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
@@ -168,6 +172,21 @@ func (y onSocket) Publish(ctx context.Context, fact event.Fact) (repeat bool, er
 		early, is := errors.AsType[tooEarly](err)
 		if !is || !tick.Pause(ctx, early.wait) {
 			return accepted.Repeat, err
+		}
+	}
+}
+
+func (y onSocket) Upload(ctx context.Context, hash string, archive *os.File) (repeat bool, err error) {
+	for {
+		if _, err := archive.Seek(0, io.SeekStart); err != nil {
+			return false, err
+		}
+		var stored api.Uploaded
+		// The client closes the body, not the file; a server that has the folder does not ask for the body.
+		_, err = y.send(ctx, http.MethodPut, api.Prefix+"/uploads/"+hash, io.NopCloser(archive), http.Header{"Expect": {"100-continue"}}, exit.Failed, &stored)
+		early, is := errors.AsType[tooEarly](err)
+		if !is || !tick.Pause(ctx, early.wait) {
+			return stored.Repeat, err
 		}
 	}
 }

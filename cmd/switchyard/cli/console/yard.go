@@ -54,6 +54,8 @@ type Yard interface {
 	Tenants(ctx context.Context) ([]*access.Tenant, error)
 	// Publish stores a fact that people may publish. repeat says that a fact which there is once was stored before.
 	Publish(ctx context.Context, fact event.Fact) (repeat bool, err error)
+	// Upload stores the archive of a folder under its hash. repeat says that the same one was stored before.
+	Upload(ctx context.Context, hash string, archive *os.File) (repeat bool, err error)
 }
 
 // WithYard runs f with the service web or, where it is away, with a connection to the bus.

@@ -44,7 +44,7 @@ func (f *submitFlags) travel(ctx context.Context, a *console.Console, y console.
 	case !f.upload && (!away || !here):
 		return nil
 	}
-	if spec.Upload, err = uploadFolder(ctx, a, dir); err != nil {
+	if spec.Upload, err = uploadFolder(ctx, a, y, dir); err != nil {
 		return err
 	}
 	if away && !f.upload {
@@ -80,8 +80,8 @@ func leavePrograms(spec *train.Spec) {
 	}
 }
 
-// uploadFolder puts a folder on the bus, unless the bus has it, and returns its hash.
-func uploadFolder(ctx context.Context, a *console.Console, dir string) (hash string, err error) {
+// uploadFolder uploads a folder, unless the same one was uploaded before, and returns its hash.
+func uploadFolder(ctx context.Context, a *console.Console, y console.Yard, dir string) (hash string, err error) {
 	archive, err := os.CreateTemp("", "switchyard-upload-*")
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", dir, err)
@@ -91,23 +91,15 @@ func uploadFolder(ctx context.Context, a *console.Console, dir string) (hash str
 		return "", exit.Errorf(exit.Usage, "", "%v", err)
 	}
 	size, err := archive.Seek(0, io.SeekCurrent)
-	if err == nil {
-		_, err = archive.Seek(0, io.SeekStart)
-	}
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", dir, err)
 	}
-	b, err := a.Connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer b.Close()
-	stored, err := b.PutUpload(ctx, hash, archive)
+	repeat, err := y.Upload(ctx, hash, archive)
 	if err != nil {
 		return "", err
 	}
 	verb := "uploaded"
-	if !stored {
+	if repeat {
 		verb = "uploaded before:"
 	}
 	fmt.Fprintf(a.Stderr, "%s %s (%s); the job has a copy\n", verb, dir, unit.Bytes(size))

@@ -90,6 +90,12 @@ class Problem(_Problem, total=False):
     reasons: List[Reason]
 
 
+class Uploaded(TypedDict, total=False):
+    """Uploaded says that a folder is stored."""
+
+    repeat: bool
+
+
 class _Build(TypedDict):
     version: str
     events: int

@@ -1,4 +1,4 @@
-package web
+package audit
 
 import (
 	"log/slog"
@@ -9,13 +9,13 @@ import (
 // A person who asks without end for what he may not do has one refusal in a second stored, which counts the others.
 func TestRefusalsAreBounded(t *testing.T) {
 	now := time.Unix(0, 0)
-	s := newRefusals(nil, slog.Default(), func() time.Time { return now })
-	for i := range refusalsAtOnce + 50 {
-		if missed, stored := s.turn(); stored != (i < refusalsAtOnce) || missed != 0 {
+	s := New(nil, slog.Default(), func() time.Time { return now })
+	for i := range atOnce + 50 {
+		if missed, stored := s.turn(); stored != (i < atOnce) || missed != 0 {
 			t.Fatalf("refusal %d: %v, %d", i, stored, missed)
 		}
 	}
-	now = now.Add(refusalEvery)
+	now = now.Add(every)
 	if missed, stored := s.turn(); !stored || missed != 50 {
 		t.Errorf("a second later: %v, %d missed", stored, missed)
 	}
