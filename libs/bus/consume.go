@@ -83,10 +83,9 @@ type Consumer struct {
 }
 
 const (
-	// consumeAtOnce is how many messages are acknowledged together. After a crash that many are delivered again.
+	// consumeAtOnce is how many messages are handled side by side, if they are about different things, and acknowledged
+	// together. After a crash that many are delivered again. What they write goes to the disk together.
 	consumeAtOnce = 256
-	// lanesAtOnce is how many lanes are handled side by side.
-	lanesAtOnce = 64
 )
 
 // Consume runs the consumer until ctx ends. It survives restarts of the server.
@@ -227,7 +226,7 @@ func (b *Bus) sideBySide(ctx context.Context, c Consumer, messages []Message) {
 		}
 		lanes[lane] = append(lanes[lane], m)
 	}
-	side := pool.New().WithMaxGoroutines(lanesAtOnce)
+	side := pool.New().WithMaxGoroutines(consumeAtOnce)
 	for _, lane := range order {
 		side.Go(func() {
 			for _, m := range lanes[lane] {

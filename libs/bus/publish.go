@@ -29,7 +29,7 @@ func (b *Bus) Publish(ctx context.Context, facts ...event.Fact) error {
 
 // PublishTogether is Publish for facts whose order does not matter.
 func (b *Bus) PublishTogether(ctx context.Context, facts ...event.Fact) error {
-	side := pool.New().WithErrors().WithFirstError().WithMaxGoroutines(lanesAtOnce)
+	side := pool.New().WithErrors().WithFirstError().WithMaxGoroutines(consumeAtOnce)
 	for _, f := range facts {
 		side.Go(func() error { return b.publish(ctx, f) })
 	}

@@ -1,6 +1,9 @@
 package event
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // Kind describes one fact of the contract.
 type Kind struct {
@@ -188,12 +191,17 @@ func Kinds() []Kind {
 	return slices.Concat(kinds, nodeKinds(), peopleKinds(), tuneKinds())
 }
 
+// byName are all kinds by the parts of their subjects. They are looked up for each message.
+var byName = sync.OnceValue(func() map[Subject]Kind { //nolint:gochecknoglobals // a constant, made once
+	all := map[Subject]Kind{}
+	for _, k := range Kinds() {
+		all[Subject{Entity: k.Entity, Fact: k.Fact, Version: k.Version}] = k
+	}
+	return all
+})
+
 // Find returns the kind of a subject.
 func Find(s Subject) (Kind, bool) {
-	for _, k := range Kinds() {
-		if k.Entity == s.Entity && k.Fact == s.Fact && k.Version == s.Version {
-			return k, true
-		}
-	}
-	return Kind{}, false
+	k, known := byName()[Subject{Entity: s.Entity, Fact: s.Fact, Version: s.Version}]
+	return k, known
 }

@@ -17,10 +17,13 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// A change after a quiet time is decided on soon; changes in a row are gathered for longer.
+// A change after a quiet time is decided on soon. Changes in a row are gathered for longer, and the longer, the more time
+// a decision takes: all of them together leave a processor to the services that make the changes.
 const (
-	gatherFirst = 5 * time.Millisecond
-	gatherMore  = 50 * time.Millisecond
+	gatherFirst   = 5 * time.Millisecond
+	gatherMore    = 50 * time.Millisecond
+	gatherLongest = 500 * time.Millisecond
+	newsShare     = 0.2
 )
 
 // loop decides and tells.
@@ -61,6 +64,7 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	defer ticker.Stop()
 	first := true
 	var decided time.Time
+	var took time.Duration
 	var said string
 	for {
 		select {
@@ -68,7 +72,8 @@ func (l *loop) run(ctx context.Context, started func()) error {
 			return nil
 		case <-ticker.C:
 		case <-l.cache.changed:
-			if !tick.Pause(ctx, max(gatherFirst, gatherMore-time.Since(decided))) {
+			gather := min(max(gatherMore, atShare(took, newsShare)), gatherLongest)
+			if !tick.Pause(ctx, max(gatherFirst, gather-time.Since(decided))) {
 				return nil
 			}
 		}
@@ -81,7 +86,8 @@ func (l *loop) run(ctx context.Context, started func()) error {
 			err = l.round(ctx)
 		}
 		decided = time.Now()
-		ticker.Reset(max(l.interval, min(time.Duration(float64(decided.Sub(began))/quietShare), quietLongest)))
+		took = decided.Sub(began)
+		ticker.Reset(max(l.interval, min(atShare(took, quietShare), quietLongest)))
 		if err != nil {
 			if ctx.Err() == nil && err.Error() != said {
 				said = err.Error()
@@ -95,6 +101,11 @@ func (l *loop) run(ctx context.Context, started func()) error {
 			first = false
 		}
 	}
+}
+
+// atShare is the time between two pieces of work of that length which take a share of it.
+func atShare(work time.Duration, share float64) time.Duration {
+	return time.Duration(float64(work) / share)
 }
 
 // listen notes the time at each tick.
