@@ -98,8 +98,7 @@ func (b *Bus) consume(ctx context.Context, c Consumer) error {
 	if err != nil {
 		return err
 	}
-	messages, err := cons.Messages(jetstream.PullMaxMessages(consumeAtOnce), jetstream.PullExpiry(5*time.Second),
-		jetstream.PullHeartbeat(time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	messages, err := cons.Messages(jetstream.PullMaxMessages(consumeAtOnce), jetstream.PullExpiry(pullTime), jetstream.PullHeartbeat(pullBeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return fmt.Errorf("open consumer %s: %w", c.Name, err)
 	}

@@ -10,6 +10,14 @@ import (
 // readerTime is how long the server keeps the reader of a process that has ended.
 const readerTime = time.Minute
 
+// A reader asks for messages again after pullTime. Meanwhile the server shows by a beat that it still knows of the reader;
+// without two of them the reader begins again. A service has dozens of readers, and all of them do this while nothing
+// happens.
+const (
+	pullTime = 30 * time.Second
+	pullBeat = 5 * time.Second
+)
+
 // resetAttempts is how often the client looks for a consumer that has gone before the reader fails, so that its caller
 // begins again. Without a bound it would look for ever, whatever becomes of its context.
 const resetAttempts = 2
@@ -35,7 +43,7 @@ func (b *Bus) read(ctx context.Context, stream string, config jetstream.OrderedC
 		return nil, err
 	}
 	pending := cons.CachedInfo().NumPending
-	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	messages, err := cons.Messages(jetstream.PullExpiry(pullTime), jetstream.PullHeartbeat(pullBeat))
 	if err != nil {
 		return nil, err
 	}
