@@ -19,6 +19,8 @@ type Web struct {
 	KubernetesAudience string
 	// TrainingJobs makes jobs of the TrainingJob objects of the cluster.
 	TrainingJobs bool
+	// TrainJobs does the same with the TrainJob objects of Kubeflow that name our runtime.
+	TrainJobs bool
 }
 
 // Declare declares the section web.
@@ -39,6 +41,7 @@ func (c *Web) Declare(set *config.Set) {
 	s.Strings(&c.Hosts, "web-hosts", nil, "names under which browsers reach the page, besides localhost and addresses, such as the name of a proxy").As("hosts")
 	s.String(&c.KubernetesAudience, "web-kubernetes-audience", "", "audience of the tokens of Kubernetes by which people and pods are known over TCP, such as switchyard; empty: none are taken").As("kubernetes_audience")
 	s.Bool(&c.TrainingJobs, "web-training-jobs", false, "make jobs of the TrainingJob objects of Kubernetes, of the cluster of KUBECONFIG or else the one in which web is a pod").As("training_jobs")
+	s.Bool(&c.TrainJobs, "web-train-jobs", false, "make jobs of the TrainJob objects of Kubeflow whose runtimeRef has the apiGroup switchyard.dev, too; their definition must be in the cluster").As("train_jobs")
 	s.String(&c.SharedSocket, "web-shared-socket", "", "Unix socket for the other users of the machine, each as himself, such as /run/switchyard/web.sock; empty: the owner of the data folder is the only user").
 		As("shared_socket").Check(func() error {
 		if c.SharedSocket == "" {

@@ -26,13 +26,26 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// kubernetesJobs asks the API as the service accounts of Kubernetes whose TrainingJob objects ask for something. Roles,
+// kubernetesJobs asks the API as the service accounts of Kubernetes whose objects ask for something. Roles,
 // tenants and bounds are those of the same account with a token.
 type kubernetesJobs struct {
 	known   *known
 	bus     *bus.Bus
 	answers http.Handler
 	now     func() time.Time
+	// kinds are those whose objects are jobs.
+	kinds []trainingjob.Kind
+}
+
+// objectKinds are the kinds of objects of Kubernetes that are jobs.
+func objectKinds(c settings.Web) (kinds []trainingjob.Kind) {
+	if c.TrainingJobs {
+		kinds = append(kinds, trainingjob.TrainingJobs())
+	}
+	if c.TrainJobs {
+		kinds = append(kinds, trainingjob.TrainJobs())
+	}
+	return kinds
 }
 
 // run keeps objects and jobs alike, in one process at a time.
@@ -41,7 +54,7 @@ func (k kubernetesJobs) run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	controller, err := kubejobs.New(config, k, p.Log, k.now)
+	controller, err := kubejobs.New(config, k.kinds, k, p.Log, k.now)
 	if err != nil {
 		return err
 	}
@@ -166,7 +179,7 @@ type cluster struct{}
 func (cluster) Network() string { return "kubernetes" }
 
 // String implements net.Addr.
-func (cluster) String() string { return trainingjob.Resource }
+func (cluster) String() string { return "objects" }
 
 // reply keeps the answer to a request that came through no connection.
 type reply struct {

@@ -20,7 +20,7 @@ func TestObjectsAskAsTheirServiceAccount(t *testing.T) {
 	b := newBench(t)
 	known, log := newKnown(slog.New(slog.DiscardHandler), "x"), slog.New(slog.DiscardHandler)
 	s := server{bus: b.bus, known: known, refusals: audit.New(b.bus, log, time.Now), floods: audit.New(b.bus, log, time.Now), rates: newRates(time.Now), now: time.Now}
-	k := kubernetesJobs{known, b.bus, s.handler(), time.Now}
+	k := kubernetesJobs{known, b.bus, s.handler(), time.Now, nil}
 	ask := func(namespace, fact string, body any) string {
 		t.Helper()
 		refused, err := k.Publish(b.ctx, namespace, "default", trainingjob.Request{Job: "a-1", Fact: fact, Key: "k", Body: body})

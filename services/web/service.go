@@ -97,8 +97,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		serve = complete.Then(serve)
 	}
 	running.Go(serve)
-	if s.config.TrainingJobs {
-		running.Go(func(ctx context.Context) error { return kubernetesJobs{known, b, answers, s.now}.run(ctx, p) })
+	if kinds := objectKinds(s.config); len(kinds) > 0 {
+		running.Go(func(ctx context.Context) error { return kubernetesJobs{known, b, answers, s.now, kinds}.run(ctx, p) })
 	}
 	return running.Wait()
 }

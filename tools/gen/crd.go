@@ -43,6 +43,7 @@ func fromNamespace() []string { return []string{"user", "tenant", "uid", "array_
 
 // customResource makes the CustomResourceDefinition of TrainingJob. Its schema is that of a job file and of the status.
 func customResource(src *source) []byte {
+	kind := trainingjob.TrainingJobs()
 	spec, status := src.structural(trainingjob.Spec{}), src.structural(trainingjob.Status{})
 	job := src.structural(train.Spec{})
 	properties(spec)["job"] = describe(job, "A job file: docs/job-file.md explains the keys. Those that may change do so with the object.")
@@ -65,12 +66,12 @@ func customResource(src *source) []byte {
 	}
 	crd := object{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": object{"name": trainingjob.Resource + "." + trainingjob.Group},
+		"metadata": object{"name": kind.Resource + "." + kind.Group},
 		"spec": object{
-			"group": trainingjob.Group, "scope": "Namespaced",
-			"names": object{"kind": trainingjob.Kind, "plural": trainingjob.Resource, "singular": "trainingjob", "shortNames": []string{"tj"}},
+			"group": kind.Group, "scope": "Namespaced",
+			"names": object{"kind": kind.Name, "plural": kind.Resource, "singular": "trainingjob", "shortNames": []string{"tj"}},
 			"versions": []object{{
-				"name": trainingjob.Version, "served": true, "storage": true, "subresources": object{"status": object{}},
+				"name": kind.Version, "served": true, "storage": true, "subresources": object{"status": object{}},
 				"additionalPrinterColumns": columns(), "schema": object{"openAPIV3Schema": whole},
 			}},
 		},

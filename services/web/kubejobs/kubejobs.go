@@ -1,13 +1,13 @@
-// Package kubejobs makes jobs of the TrainingJob objects of Kubernetes and writes back what becomes of them. What that
-// means is decided by package trainingjob.
+// Package kubejobs makes jobs of the TrainingJob objects of Kubernetes, and of objects that ask for the same, and
+// writes back what becomes of them. What that means is decided by package trainingjob.
 package kubejobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -54,45 +54,49 @@ type Jobs interface {
 // Controller keeps jobs and objects alike.
 type Controller struct {
 	client dynamic.Interface
+	kinds  []trainingjob.Kind
 	jobs   Jobs
 	log    *slog.Logger
 	now    func() time.Time
 }
 
-// New makes a controller for a cluster.
-func New(config *rest.Config, jobs Jobs, log *slog.Logger, now func() time.Time) (*Controller, error) {
+// New makes a controller of some kinds of objects of a cluster.
+func New(config *rest.Config, kinds []trainingjob.Kind, jobs Jobs, log *slog.Logger, now func() time.Time) (*Controller, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = queriesPerSecond, queriesPerSecond
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the client of Kubernetes: %w", err)
 	}
-	return &Controller{client: client, jobs: jobs, log: log, now: now}, nil
+	return &Controller{client: client, kinds: kinds, jobs: jobs, log: log, now: now}, nil
 }
 
-func resource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: trainingjob.Group, Version: trainingjob.Version, Resource: trainingjob.Resource}
-}
-
-// turn is one run of the controller: its cache, and what it has to look at.
+// turn is one run of the controller for one kind: its cache, and what it has to look at.
 type turn struct {
 	*Controller
+	kind    trainingjob.Kind
 	objects cache.SharedIndexInformer
 	queue   workqueue.TypedRateLimitingInterface[string]
 }
 
 // Run watches objects and jobs until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	t := turn{
-		Controller: c,
-		objects:    dynamicinformer.NewFilteredDynamicInformer(c.client, resource(), metav1.NamespaceAll, 0, cache.Indexers{byJob: jobOf}, nil).Informer(),
-		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+	work := pool.New().WithContext(ctx)
+	for _, kind := range c.kinds {
+		work.Go(func(ctx context.Context) error { return c.run(ctx, kind) })
 	}
+	return work.Wait()
+}
+
+// run watches the objects of one kind, and their jobs.
+func (c *Controller) run(ctx context.Context, kind trainingjob.Kind) error {
+	t := turn{Controller: c, kind: kind, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+	t.objects = dynamicinformer.NewFilteredDynamicInformer(c.client, t.resource(), metav1.NamespaceAll, 0, cache.Indexers{byJob: t.jobOf}, nil).Informer()
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: t.add, UpdateFunc: func(_, o any) { t.add(o) },
 	}
 	if _, err := t.objects.AddEventHandler(handler); err != nil {
-		return fmt.Errorf("watch %s: %w", trainingjob.Resource, err)
+		return fmt.Errorf("watch %s: %w", kind.Resource, err)
 	}
 	work := pool.New().WithContext(ctx)
 	work.Go(func(ctx context.Context) error {
@@ -138,16 +142,16 @@ func (t turn) changed(jobs []train.JobID) {
 }
 
 // jobOf is the id of the job of an object.
-func jobOf(o any) ([]string, error) {
-	u, ok := o.(*unstructured.Unstructured)
+func (t turn) jobOf(object any) ([]string, error) {
+	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return nil, nil
 	}
-	id, _, _ := unstructured.NestedString(u.Object, "status", "jobID")
-	if id == "" {
-		return nil, nil
+	o, mine, err := t.kind.Read(u.Object)
+	if err != nil || !mine || o.Status.JobID == "" {
+		return nil, nil //nolint:nilerr // look reports it
 	}
-	return []string{id}, nil
+	return []string{string(o.Status.JobID)}, nil
 }
 
 // work looks at objects of the queue until it is shut down. What failed is looked at again, after a growing delay.
@@ -181,8 +185,8 @@ func (t turn) look(ctx context.Context, key string) error {
 	if !ok {
 		return nil
 	}
-	o, err := trainingjob.Read(u.Object)
-	if err != nil {
+	o, mine, err := t.kind.Read(u.Object)
+	if err != nil || !mine {
 		return err
 	}
 	m := o.Metadata
@@ -192,9 +196,9 @@ func (t turn) look(ctx context.Context, key string) error {
 	}
 	step := trainingjob.Next(o, known)
 	if step.Hold {
-		return t.finalize(ctx, o, true)
+		return t.finalize(ctx, o, true, step.Suspend)
 	}
-	var refused *trainingjob.Refusal
+	refused := step.Refused
 	for _, r := range step.Publish {
 		if refused, err = t.jobs.Publish(ctx, m.Namespace, o.Account(), r); err != nil {
 			return err
@@ -204,16 +208,21 @@ func (t turn) look(ctx context.Context, key string) error {
 		}
 	}
 	if step.Release && refused == nil {
-		return t.finalize(ctx, o, false)
+		return t.finalize(ctx, o, false, false)
 	}
-	return t.write(ctx, o, trainingjob.After(o, step, refused, known, t.now()))
+	return t.write(ctx, o, u.Object["status"], trainingjob.After(o, step, refused, known, t.now()))
 }
 
-// finalize sets or removes our finalizer. The API server refuses if the object has changed meanwhile.
-func (t turn) finalize(ctx context.Context, o trainingjob.Object, held bool) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+// finalize sets or removes our finalizer, and may suspend the object with it. The API server refuses if the object has
+// changed meanwhile.
+func (t turn) finalize(ctx context.Context, o trainingjob.Object, held, suspend bool) error {
+	changes := map[string]any{"metadata": map[string]any{
 		"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion, "finalizers": o.Finalizers(held),
-	}})
+	}}
+	if suspend {
+		changes["spec"] = map[string]any{"suspend": true}
+	}
+	patch, err := json.Marshal(changes)
 	if err != nil {
 		return fmt.Errorf("encode a patch: %w", err)
 	}
@@ -222,17 +231,21 @@ func (t turn) finalize(ctx context.Context, o trainingjob.Object, held bool) err
 }
 
 // write writes the status of an object, unless it says so already.
-func (t turn) write(ctx context.Context, o trainingjob.Object, s trainingjob.Status) error {
-	before, err := plain(o.Status)
+func (t turn) write(ctx context.Context, o trainingjob.Object, before any, s trainingjob.Status) error {
+	after, err := t.kind.Status(s, t.now())
 	if err != nil {
 		return err
 	}
-	after, err := plain(s)
-	if err != nil || reflect.DeepEqual(before, after) {
+	had, err := json.Marshal(before)
+	if err != nil {
+		return fmt.Errorf("encode a status: %w", err)
+	}
+	has, err := json.Marshal(after)
+	if err != nil || bytes.Equal(had, has) {
 		return err
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": resource().GroupVersion().String(), "kind": trainingjob.Kind,
+		"apiVersion": t.resource().GroupVersion().String(), "kind": t.kind.Name,
 		"metadata": map[string]any{"name": o.Metadata.Name, "namespace": o.Metadata.Namespace, "uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion},
 		"status":   after,
 	}}
@@ -240,19 +253,10 @@ func (t turn) write(ctx context.Context, o trainingjob.Object, s trainingjob.Sta
 	return err
 }
 
-func (t turn) of(o trainingjob.Object) dynamic.ResourceInterface {
-	return t.client.Resource(resource()).Namespace(o.Metadata.Namespace)
+func (t turn) resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: t.kind.Group, Version: t.kind.Version, Resource: t.kind.Resource}
 }
 
-// plain returns a status as JSON objects.
-func plain(s trainingjob.Status) (map[string]any, error) {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("encode a status: %w", err)
-	}
-	object := map[string]any{}
-	if err := json.Unmarshal(data, &object); err != nil {
-		return nil, fmt.Errorf("decode a status: %w", err)
-	}
-	return object, nil
+func (t turn) of(o trainingjob.Object) dynamic.ResourceInterface {
+	return t.client.Resource(t.resource()).Namespace(o.Metadata.Namespace)
 }

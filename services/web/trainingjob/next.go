@@ -26,6 +26,10 @@ type Step struct {
 	// Hold and Release set and remove the finalizer. Nothing is published before it is set, and it is removed once
 	// everything is published.
 	Hold, Release bool
+	// Suspend sets spec.suspend with the finalizer.
+	Suspend bool
+	// Refused is why the job that the object asks for is not submitted.
+	Refused *Refusal
 	// Publish are facts about the job, in order.
 	Publish []Request
 }
@@ -45,18 +49,27 @@ func Next(o Object, k Known) Step {
 	case deleted && o.held():
 		s := Step{Release: true}
 		if k.lives() && !k.Job.CancelRequested {
-			s.Publish = []Request{{o.JobID(), event.FactCancelRequested, o.Metadata.UID, event.CancelRequested{Reason: "the " + Kind + " was deleted"}}}
+			s.Publish = []Request{{o.JobID(), event.FactCancelRequested, o.Metadata.UID, event.CancelRequested{Reason: "the " + o.kind + " was deleted"}}}
 		}
 		return s
 	case deleted:
 		return Step{}
 	case !o.held():
-		return Step{Hold: true}
+		return Step{Hold: true, Suspend: o.waitsForQueue()}
 	}
 	if submission := o.submission(k); submission != nil {
+		if refused := o.refusal(); refused != nil {
+			return Step{Refused: refused}
+		}
 		return Step{Publish: []Request{*submission}}
 	}
 	return Step{Publish: slices.Concat(o.edit(k), o.want(k))}
+}
+
+// waitsForQueue reports whether a new object has the label of a queue of Kueue and would run without its admission.
+// Kueue admits by changing spec.suspend, which makes a new generation.
+func (o Object) waitsForQueue() bool {
+	return o.Metadata.Labels[queueLabel] != "" && o.Metadata.Generation <= 1 && !o.Spec.Suspend
 }
 
 // submission returns the submission that the object asks for, or nil. A job that was rejected is submitted again when
@@ -96,7 +109,7 @@ func (o Object) edit(k Known) []Request {
 		return nil
 	}
 	key := editKey(o.Metadata.Generation)
-	body := map[string]any{"id": key, "reason": fmt.Sprintf("generation %d of the %s", o.Metadata.Generation, Kind)}
+	body := map[string]any{"id": key, "reason": fmt.Sprintf("generation %d of the %s", o.Metadata.Generation, o.kind)}
 	if len(set) > 0 {
 		body["set"] = set
 	}
@@ -144,5 +157,5 @@ func (o Object) want(k Known) []Request {
 	if o.Spec.Suspend {
 		state = train.WantPaused
 	}
-	return []Request{{o.JobID(), event.FactWanted, editKey(o.Metadata.Generation), event.Wanted{State: state, Reason: "spec.suspend of the " + Kind}}}
+	return []Request{{o.JobID(), event.FactWanted, editKey(o.Metadata.Generation), event.Wanted{State: state, Reason: "spec.suspend of the " + o.kind}}}
 }

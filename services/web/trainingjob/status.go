@@ -25,6 +25,9 @@ const (
 	ConditionFailed    = "Failed"
 )
 
+// reasonLeaving is the reason of a condition Suspended that does not hold yet.
+const reasonLeaving = "Leaving"
+
 // Status is what the object says of its job.
 type Status struct {
 	// ObservedGeneration is the newest generation of the object that was looked at.

@@ -3,6 +3,7 @@ package trainingjob_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 // world is an API server with one object, and a Switchyard with the jobs that it submitted.
 type world struct {
 	t       *testing.T
+	kind    trainingjob.Kind
 	object  map[string]any
 	jobs    map[train.JobID]trainingjob.Known
 	refused *trainingjob.Refusal
@@ -28,7 +30,9 @@ type world struct {
 // request refused, and look has the controller look until it has nothing left to do.
 func TestTheLifeOfATrainingJob(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := &world{t: t, jobs: map[train.JobID]trainingjob.Known{}, now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
+		w := &world{t: t, kind: trainingjob.TrainingJobs(), jobs: map[train.JobID]trainingjob.Known{}, object: map[string]any{
+			"metadata": map[string]any{"namespace": "team-vision", "name": "resnet.50", "uid": "3f2a9c1d-0000-4000-8000-000000000000"},
+		}, now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
 		datadriven.RunTest(t, path, w.do)
 	})
 }
@@ -38,6 +42,15 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) string {
 	w.t = t
 	w.now = w.now.Add(time.Minute)
 	switch d.Cmd {
+	case "kubeflow":
+		w.kind = trainingjob.TrainJobs()
+		return ""
+	case "annotate":
+		w.metadata()["annotations"] = read[map[string]any](w, d.Input)
+		return ""
+	case "label":
+		w.metadata()["labels"] = read[map[string]any](w, d.Input)
+		return ""
 	case "apply":
 		w.apply(read[map[string]any](w, d.Input))
 	case "delete":
@@ -74,12 +87,8 @@ func (w *world) must(err error) {
 
 func (w *world) apply(spec map[string]any) {
 	generation := 1.0
-	if w.object == nil {
-		w.object = map[string]any{"metadata": map[string]any{"namespace": "team-vision", "name": "resnet.50", "uid": "3f2a9c1d-0000-4000-8000-000000000000"}}
-	} else {
-		before, _ := w.metadata()["generation"].(float64)
-		generation += before
-	}
+	before, _ := w.metadata()["generation"].(float64)
+	generation += before
 	w.object["spec"] = spec
 	w.metadata()["generation"] = generation
 }
@@ -94,15 +103,23 @@ func (w *world) look() string {
 	w.t.Helper()
 	var did strings.Builder
 	for range 5 {
-		o, err := trainingjob.Read(w.object)
+		o, mine, err := w.kind.Read(w.object)
 		w.must(err)
+		if !mine {
+			return "another controller's\n"
+		}
 		step := trainingjob.Next(o, w.jobs[o.JobID()])
 		if step.Hold {
 			fmt.Fprintf(&did, "finalizers: %v\n", o.Finalizers(true))
 			w.metadata()["finalizers"] = o.Finalizers(true)
+			if spec, _ := w.object["spec"].(map[string]any); step.Suspend {
+				did.WriteString("suspend\n")
+				spec["suspend"] = true
+				w.apply(spec)
+			}
 			continue
 		}
-		var refused *trainingjob.Refusal
+		refused := step.Refused
 		for _, r := range step.Publish {
 			body, err := json.Marshal(r.Body)
 			w.must(err)
@@ -116,10 +133,8 @@ func (w *world) look() string {
 			fmt.Fprintf(&did, "finalizers: %v\n", o.Finalizers(false))
 			return did.String()
 		}
-		data, err := json.Marshal(trainingjob.After(o, step, refused, w.jobs[o.JobID()], w.now))
+		status, err := w.kind.Status(trainingjob.After(o, step, refused, w.jobs[o.JobID()], w.now), w.now)
 		w.must(err)
-		status := map[string]any{}
-		w.must(json.Unmarshal(data, &status))
 		w.object["status"] = status
 		if len(step.Publish) == 0 || refused != nil {
 			return did.String() + w.status()
@@ -131,7 +146,7 @@ func (w *world) look() string {
 
 // status prints the status without what is the same in all of them.
 func (w *world) status() string {
-	o, err := trainingjob.Read(w.object)
+	o, _, err := w.kind.Read(w.object)
 	w.must(err)
 	var conditions []string
 	for _, c := range o.Status.Conditions {
@@ -139,8 +154,11 @@ func (w *world) status() string {
 			conditions = append(conditions, fmt.Sprintf("%s=%s since %s (%s: %s)", c.Type, c.Status, c.LastTransitionTime.Format("15:04"), c.Reason, c.Message))
 		}
 	}
-	o.Status.Conditions, o.Status.ObservedJob = nil, nil
-	text, err := yaml.Marshal(o.Status)
+	shown, _ := w.object["status"].(map[string]any)
+	shown = maps.Clone(shown)
+	delete(shown, "conditions")
+	delete(shown, "observedJob")
+	text, err := yaml.Marshal(shown)
 	w.must(err)
 	return strings.Join(append([]string{strings.TrimSuffix(string(text), "\n")}, conditions...), "\n") + "\n"
 }

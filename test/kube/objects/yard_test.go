@@ -57,8 +57,8 @@ func prepare(ctx context.Context) (err error) {
 	if cluster, err = lab.Start(ctx, filepath.Join(binaries, "cluster"), "--no-kubelet"); err != nil {
 		return err
 	}
-	if _, err = cluster.Kubectl(ctx, "apply", "-f", resource); err == nil {
-		_, err = cluster.Kubectl(ctx, "wait", "--for=condition=Established", "crd/trainingjobs.switchyard.dev", "--timeout=30s")
+	if _, err = cluster.Kubectl(ctx, "apply", "-f", resource, "-f", "testdata/trainjobs.yaml"); err == nil {
+		_, err = cluster.Kubectl(ctx, "wait", "--for=condition=Established", "crd/trainingjobs.switchyard.dev", "crd/trainjobs.trainer.kubeflow.org", "--timeout=30s")
 	}
 	return err
 }
@@ -87,8 +87,8 @@ func newYard(t *testing.T) *yard {
 func (y *yard) up() {
 	y.t.Helper()
 	var said bytes.Buffer
-	server := y.switchyard("up", "--port", "0", "--node", "here", "--log-level", "warn")
-	server.Env = append(server.Env, "SWITCHYARD_WEB_TRAINING_JOBS=true", "KUBECONFIG="+cluster.Kubeconfig())
+	server := y.switchyard("up", "--port", "0", "--node", "here", "--label", "flavor=spot", "--log-level", "warn")
+	server.Env = append(server.Env, "SWITCHYARD_WEB_TRAINING_JOBS=true", "SWITCHYARD_WEB_TRAIN_JOBS=true", "KUBECONFIG="+cluster.Kubeconfig())
 	server.Stdout, server.Stderr = &said, &said
 	y.must(server.Start())
 	y.t.Cleanup(func() {
@@ -136,7 +136,7 @@ func (y *yard) until(what string, holds func() bool) {
 	ctx, cancel := context.WithTimeout(y.ctx, 90*time.Second)
 	defer cancel()
 	if !lab.Await(ctx, holds) {
-		out, _ := cluster.Kubectl(y.ctx, "get", "trainingjobs", "-A", "-o", "yaml")
+		out, _ := cluster.Kubectl(y.ctx, "get", "trainingjobs,trainjobs", "-A", "-o", "yaml")
 		y.t.Fatalf("%s: not seen in time; the objects:\n%s", what, out)
 	}
 }
