@@ -25,7 +25,7 @@ type client struct {
 
 const (
 	dialPatience = 15 * time.Second
-	// mostRedirects is that of browsers; a namenode sends one to a datanode.
+	// mostRedirects is the limit of browsers. WebHDFS redirects a reader once, from the namenode to a datanode.
 	mostRedirects = 10
 )
 

@@ -55,7 +55,10 @@ func plot(ctx context.Context, a *console.Console, b *bus.Bus, ref, metric, svg 
 	if a.Output == "json" {
 		return a.PrintJSON(map[string]any{"job": job.ID, "metric": metric, "course": course, "devices": devices})
 	}
-	if len(course) == 0 {
+	switch {
+	case len(all) == 0:
+		return exit.Errorf(exit.Failed, "the key `progress` of a job file reads metrics from output or files (docs/your-script.md)", "job %s has reported no epochs", job.ID)
+	case len(course) == 0:
 		return exit.Errorf(exit.Failed, "`switchyard get "+string(job.ID)+" metrics.csv --to -` shows what it has reported", "job %s has reported no %s", job.ID, render.EscapeText(metric))
 	}
 	if svg != "" {
