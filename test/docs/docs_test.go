@@ -101,6 +101,7 @@ var programs = map[string]struct{ before, after, run string }{
 var unrun = map[string]string{
 	"[Service]": "a unit of systemd, which starts with the machine",
 	"curl -fsSL https://github.com/switchyard-dl/switchyard/releases/latest/download/install.sh | sh   # Linux: all programs; macOS: the command": "the internet; the tests of tools/release run the script, and make e2e-deb the package",
+	"sudo install switchyard switchyard-server switchyard-supervisor /usr/local/bin   # root runs them: nobody else may change them":              "changes the machine; test/runas plays it, and make e2e-deb the package",
 	"switchyard shell --devices 1 --time-limit 1h": "a person's terminal; test/system has one",
 	`"batch_size": 64,`:                            "two keys of a job file, without the others",
 	`signal.signal(signal.SIGUSR1, lambda *_: (trainer.save_checkpoint("checkpoints/last.ckpt"), sys.exit(0)))`: "Debian has no Lightning",

@@ -51,7 +51,7 @@ admitted, profiled, planned, started, rescaled, preempted at an epoch's end and 
 	fs.BoolVar(&o.stay, "stay", false, "keep the services and the page open after the report, until an interrupt")
 	fs.StringVar(&o.policy, "with-policy", plan.DefaultPolicy, "policy of the planner: "+strings.Join(plan.PolicyNames(), ", "))
 	fs.StringVar(&o.trainer, "trainer", "", "the Go trainer (default: switchyard-trainer beside this program, or in PATH)")
-	fs.DurationVar(&o.timeout, "timeout", 3*time.Minute, "time after which the demo gives up")
+	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time after which the demo gives up: it takes about a minute, longer on a busy machine")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,6 +74,9 @@ func (s *stage) put(change func()) {
 	change()
 }
 
+// errSlow says what to do about a demo that does not end.
+var errSlow = errors.New("the jobs did not end in time: is the machine busy? --timeout gives them longer")
+
 func (s *stage) direct(ctx context.Context, show func(stagePicture)) error {
 	var ended time.Time
 	for range tick.Every(ctx, 250*time.Millisecond) {
@@ -95,7 +99,10 @@ func (s *stage) direct(ctx context.Context, show func(stagePicture)) error {
 			}
 		}
 	}
-	return fmt.Errorf("the jobs did not end in time: %w", context.Cause(ctx))
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return errSlow
 }
 
 // due returns the jobs whose moment has come.
