@@ -69,6 +69,9 @@ type Bounds struct {
 	Requests *int `json:"requests_per_minute,omitempty"`
 }
 
+// RequestsPerMinute is how many requests a person makes if the record of his tenant says nothing else.
+const RequestsPerMinute = 1200
+
 // MostEnergyKWh is the largest quota of energy: more joules have no number.
 const MostEnergyKWh = 2.5e6
 

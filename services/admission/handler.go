@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/throttle"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 	"github.com/switchyard-dl/switchyard/services/admission/register"
@@ -31,19 +34,21 @@ type handler struct {
 	records     records
 	inventory   inventory
 	queue       queue
-	who         fit.Identity
-	seal        *identity.Seal
-	folders     folders
-	log         *slog.Logger
-	meters      *meters
-	progress    progress
+	// rates bound what users of the bus submit.
+	rates    *throttle.Rates
+	who      fit.Identity
+	seal     *identity.Seal
+	folders  folders
+	log      *slog.Logger
+	meters   *meters
+	progress progress
 	// folding is locked while the register is made again.
 	folding sync.RWMutex
 }
 
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, folders folders, log *slog.Logger, m *meters) *handler {
 	return &handler{
-		bus: b, jobs: jobs, people: unknownPeople(), who: who, folders: folders, log: log, meters: m,
+		bus: b, jobs: jobs, people: unknownPeople(), who: who, folders: folders, log: log, meters: m, rates: throttle.New(),
 		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
 		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID][]train.Dependency{}},
@@ -331,6 +336,9 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	if len(s.reasons) > 0 {
 		return fit.Verdict{Reasons: s.reasons}, where, nil
 	}
+	if often := d.tooOften(s); len(often) > 0 {
+		return fit.Verdict{Reasons: often}, where, nil
+	}
 	by := d.identify(s.by)
 	if by.UID, err = d.uidOf(ctx, id, s); err != nil {
 		return verdict, where, err
@@ -343,6 +351,25 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	foreign, err := d.notUploaded(ctx, s)
 	verdict.Reasons = append(verdict.Reasons, foreign...)
 	return verdict, where, err
+}
+
+// tooOften says that the users of the bus, who share one key, submit too often together. Web bounds each person before.
+func (d *handler) tooOften(s submission) []train.Reason {
+	if s.role != identity.User {
+		return nil
+	}
+	most := access.RequestsPerMinute
+	if bound := d.people.of(d.who.Tenant).Requests; bound != nil {
+		most = *bound
+	}
+	wait, taken := d.rates.Take(bus.Stranger, most, s.at)
+	if taken {
+		return nil
+	}
+	return []train.Reason{{
+		Code: "TooManyRequests", Message: fmt.Sprintf("%s submits more than %d jobs in a minute", bus.Stranger, most),
+		Hint: fmt.Sprintf("submit it again in %.0f s under another id; `switchyard tenant set %s --requests N` changes the bound", math.Ceil(wait.Seconds()), d.who.Tenant),
+	}}
 }
 
 // notUploaded says that a person names a folder which he has not uploaded himself. The jobs of an array, which

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/throttle"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/trainingjob"
 )
@@ -19,7 +20,7 @@ import (
 func TestObjectsAskAsTheirServiceAccount(t *testing.T) {
 	b := newBench(t)
 	known, log := newKnown(slog.New(slog.DiscardHandler), "x"), slog.New(slog.DiscardHandler)
-	s := server{bus: b.bus, known: known, refusals: audit.New(b.bus, log, time.Now), floods: audit.New(b.bus, log, time.Now), rates: newRates(time.Now), now: time.Now}
+	s := server{bus: b.bus, known: known, refusals: audit.New(b.bus, log, time.Now), floods: audit.New(b.bus, log, time.Now), rates: throttle.New(), now: time.Now}
 	k := kubernetesJobs{known, b.bus, s.handler(), time.Now, nil}
 	ask := func(namespace, fact string, body any) string {
 		t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/throttle"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
@@ -34,7 +35,7 @@ type server struct {
 	// hides no other's refusal.
 	door             *door
 	refusals, floods *audit.Refusals
-	rates            *rates
+	rates            *throttle.Rates
 	uploading        *uploading
 	now              func() time.Time
 	// closing is closed when the service stops: streams end then.

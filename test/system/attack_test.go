@@ -270,6 +270,36 @@ func (c *cluster) reportsOfOthers(node string) {
 	}
 }
 
+// Users of the bus submit a bounded number of jobs in a minute together; others are admitted meanwhile.
+func TestAUserOfTheBusWhoSubmitsTooOftenIsRefused(t *testing.T) {
+	a := attack(t)
+	if exit, out := a.command("tenant", "set", "default", "--requests", "5"); exit != 0 {
+		t.Fatalf("exit code %d: %s", exit, out)
+	}
+	// The bound acts on what comes behind it.
+	a.await("a job after the bound", func(map[train.JobID]train.Job) bool {
+		exit, out := a.command("tenant", "list", "-o", "json")
+		return exit == 0 && strings.Contains(out, `"requests_per_minute": 5`)
+	})
+	user := a.as(identity.User)
+	for i := range 20 {
+		if _, err := user.Request(fmt.Sprintf("yard.job.flood-%d.submitted.v1", i), []byte(`{"name":"x","command":["true"]}`), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs := a.await("the verdicts", func(jobs map[train.JobID]train.Job) bool { return jobs["flood-19"].State == train.StateRejected })
+	refused := 0
+	for id, j := range jobs {
+		if strings.HasPrefix(string(id), "flood-") && j.State == train.StateRejected {
+			refused++
+		}
+	}
+	if last := jobs["flood-19"]; refused < 10 || refused > 15 || len(last.Blockers) != 1 || last.Blockers[0].Code != "TooManyRequests" {
+		t.Errorf("%d of 20 are refused, the last with %+v", refused, last)
+	}
+	a.unharmed()
+}
+
 // A user cannot keep a fact of a service from being stored by taking its key.
 func TestNoUserTakesTheKeyOfAFact(t *testing.T) {
 	a := attack(t)

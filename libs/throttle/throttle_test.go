@@ -1,4 +1,4 @@
-package web
+package throttle
 
 import (
 	"fmt"
@@ -10,10 +10,10 @@ import (
 // bound acts at once.
 func TestRequestsInAMinute(t *testing.T) {
 	now := time.Unix(0, 0)
-	r := newRates(func() time.Time { return now })
+	r := New()
 	count := func(person string, perMinute int) (taken int) {
 		for ; taken < 10_000; taken++ {
-			if wait, ok := r.take(person, perMinute); !ok {
+			if wait, ok := r.Take(person, perMinute, now); !ok {
 				if wait <= 0 || wait > time.Minute/time.Duration(perMinute)+time.Millisecond {
 					t.Errorf("told to wait %v at %d in a minute", wait, perMinute)
 				}
@@ -37,7 +37,7 @@ func TestRequestsInAMinute(t *testing.T) {
 		t.Errorf("%d requests at the new bound, want 30", got)
 	}
 	for i := range 2 * mostRates {
-		r.take(fmt.Sprint("person ", i), 60)
+		r.Take(fmt.Sprint("person ", i), 60, now)
 		now = now.Add(time.Second)
 	}
 	if len(r.of) > mostRates {
