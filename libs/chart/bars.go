@@ -34,7 +34,7 @@ func (b Bars) SVG() string {
 	f.frame(scale{low: 0, high: float64(max(len(b.Names), 1))}, scaleFor(sums, true), b.X, b.Y)
 	for k, name := range b.Names {
 		f.column(b, k)
-		if k%(1+len(b.Names)/namesShown) == 0 {
+		if k%(1+(len(b.Names)-1)/namesShown) == 0 {
 			f.columnName(name, k, len(b.Names))
 		}
 	}
