@@ -81,6 +81,15 @@ func (b *Bus) askTrouble() {
 	b.mu.Unlock()
 }
 
+// Trouble returns what the process around the server says is wrong with it; empty if it stores everything. The answer
+// is up to two seconds old.
+func (b *Bus) Trouble() string {
+	b.askTrouble()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trouble.words
+}
+
 // AnswerTrouble answers why the server stores nothing, until ctx ends.
 func AnswerTrouble(ctx context.Context, b *Bus, why func() error) error {
 	sub, err := b.nc.Subscribe(troubleSubject, func(m *nats.Msg) {

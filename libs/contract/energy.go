@@ -21,6 +21,9 @@ type Book struct {
 	Totals map[string]Totals `json:"totals"`
 	// Methods are those of the last interval.
 	Methods []string `json:"methods"`
+	// CO2eGramsPerKWh is the carbon of a kilowatt-hour of the machines in the hour of the book, with the overhead of the
+	// building, as it was known when the last interval was booked. It is nil if it is unknown, and in the book of a node.
+	CO2eGramsPerKWh *float64 `json:"co2e_g_per_kwh,omitempty"`
 	// GapSeconds is unmeasured time between intervals. Missing counts intervals that were measured and never arrived.
 	// Resets counts readings of a counter that started again; they are left out.
 	GapSeconds float64 `json:"gap_seconds"`

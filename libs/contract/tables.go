@@ -256,7 +256,7 @@ func ledger() BucketInfo {
 			"The energy a job had used at the end of each of its epochs.", planner, experiments, web),
 		record(Books, "Books", "node.<node>", energy, "The book of a node, up to the last interval booked."),
 		record(Spendings, "Spendings", "tenant.<tenant, with = for .>", energy,
-			"The energy that the jobs of a tenant have used in a month, for tenants with a quota of energy.", planner),
+			"The energy that the jobs of a tenant have used in a month, for tenants with a quota of energy.", planner, web),
 		record(SeriesNodes, "SeriesNodes", "series.<node>", energy, "How far the time series of a node are written."),
 		record(SeriesJobs, "SeriesJobs", "series-job.<job>", energy, "How far the time series of a job are written."),
 	}}

@@ -39,7 +39,10 @@ func (r Room) Scarce() bool { return r.Free < 3*r.measure() }
 // Ample reports whether a reserve can be taken and the disk is not scarce then.
 func (r Room) Ample() bool { return r.Free > 4*r.measure() }
 
-// Err returns an error that names the disk, and that is ENOSPC.
-func (r Room) Err() error {
-	return fmt.Errorf("the disk of %s has %s of %s left: %w", r.Dir, r.Free, r.Total, unix.ENOSPC)
+// String says how much is left.
+func (r Room) String() string {
+	return fmt.Sprintf("the disk of %s has %s of %s left", r.Dir, r.Free, r.Total)
 }
+
+// Err returns an error that names the disk, and that is ENOSPC.
+func (r Room) Err() error { return fmt.Errorf("%s: %w", r, unix.ENOSPC) }

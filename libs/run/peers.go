@@ -22,7 +22,7 @@ func ServePeers(ctx context.Context, listener net.Listener, h http.Handler, most
 	return serveHTTP(ctx, s, listener)
 }
 
-// AnswerWithin bounds the time that a peer may take to read an answer that is no stream.
+// AnswerWithin bounds the time that a peer may take to read an answer or, called again, the next part of a stream.
 func AnswerWithin(w http.ResponseWriter, d time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)) // what cannot have one is no connection
 }

@@ -217,6 +217,9 @@ type Node struct {
 	Meters []string `json:"meters,omitempty"`
 	// MeterTroubles says why meters that were found or asked for do not work, by name.
 	MeterTroubles map[string]string `json:"meter_troubles,omitempty"`
+	// DiskTrouble says how much room the disk of the agent's data folder has while it is so little that no job is started
+	// there; otherwise it is empty.
+	DiskTrouble string `json:"disk_trouble,omitempty"`
 	// Probes are the addresses, as host:port, at which the agent answers network probes.
 	Probes []string `json:"probe_addresses,omitempty"`
 	// SeenAt is refreshed by the agent every few seconds, and when an attempt on the node has exited: an old time means

@@ -20,6 +20,8 @@ type Plan struct {
 	Allocations []Allocation `json:"allocations"`
 	// Waiting are the jobs that got nothing, in the order in which they would be served.
 	Waiting []Waiting `json:"waiting,omitempty"`
+	// PowerBudgetWatts bounds what all devices together are predicted to draw by this plan; 0: no bound.
+	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
 	// Memory is the state a policy keeps between decisions, in its own format, for example its queues. The policy also
 	// decides without it.
 	Memory string `json:"memory,omitempty"`

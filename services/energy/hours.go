@@ -1,6 +1,8 @@
 package energy
 
 import (
+	"time"
+
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
@@ -19,6 +21,11 @@ func (l *ledger) bookHour(before Book, r reading) {
 	}
 	b.add(r.Measured, r.stream, l.rules())
 	b.Owners = l.owners(b.Running)
+	if l.price != nil {
+		if now := l.price(r.From.Truncate(time.Hour)); now.GramsPerKWh != nil {
+			b.CO2eGramsPerKWh = new(*now.GramsPerKWh * now.PUE)
+		}
+	}
 	p.changed = true
 }
 

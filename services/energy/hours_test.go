@@ -173,3 +173,33 @@ func TestAnAccountIsBilledByItsHours(t *testing.T) {
 		}
 	}
 }
+
+// TestAnHourKnowsItsCarbon: an hour has the carbon of a kilowatt-hour in it, with the overhead of the building, and the
+// book of the node, which goes over many hours, has none.
+func TestAnHourKnowsItsCarbon(t *testing.T) {
+	k := newBooks(t)
+	l := open(t, k)
+	l.price = func(at time.Time) tariff.Price {
+		if at.Before(hour.Add(time.Hour)) {
+			return tariff.Price{GramsPerKWh: new(100.0), PUE: 1.5}
+		}
+		return tariff.Price{PUE: 1.5}
+	}
+	for i, second := range []uint64{10, 3700} {
+		if err := l.take(within(t), message(t, interval("n1", "b", second, cpu(unit.Joule, 0, 0)), uint64(i+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kv, err := bus.OpenKV(within(t), k.bus, contract.Hours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := kv.Get(within(t), contract.HourKey("n1", hour))
+	if err != nil || known.Value.CO2eGramsPerKWh == nil || *known.Value.CO2eGramsPerKWh != 150 {
+		t.Errorf("the first hour: %v, error %v", known.Value.CO2eGramsPerKWh, err)
+	}
+	unknown, err := kv.Get(within(t), contract.HourKey("n1", hour.Add(time.Hour)))
+	if err != nil || unknown.Value.CO2eGramsPerKWh != nil || l.nodeBooks["n1"].value.CO2eGramsPerKWh != nil {
+		t.Errorf("the second hour: %v, error %v; the node: %v", unknown.Value.CO2eGramsPerKWh, err, l.nodeBooks["n1"].value.CO2eGramsPerKWh)
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
@@ -181,6 +182,9 @@ func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLi
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
 		n.Probes, n.ReportsWaiting = probing.addresses(), box.Len()
+		if room, err := disk.Of(p.Common.DataDir); err == nil && room.Scarce() {
+			n.DiskTrouble = room.String()
+		}
 		if s.kubernetes.on() {
 			n.Backend, n.Machine, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, "", s.kubernetes.Node, labels.Labels(ctx, now), ""
 			pods.Mark(n.Devices)

@@ -196,7 +196,7 @@ func differs(a, b train.Plan) bool {
 	same := slices.EqualFunc(a.Allocations, b.Allocations, sameAllocation) && slices.EqualFunc(a.Waiting, b.Waiting, func(x, y train.Waiting) bool {
 		return x.Job == y.Job && slices.EqualFunc(x.Blockers, y.Blockers, func(r, s train.Reason) bool { return r.Code == s.Code })
 	})
-	return !same || a.Policy != b.Policy || corrects(a, b)
+	return !same || a.Policy != b.Policy || a.PowerBudgetWatts != b.PowerBudgetWatts || corrects(a, b)
 }
 
 func sameAllocation(x, y train.Allocation) bool {

@@ -2,9 +2,11 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -41,7 +43,7 @@ func (s server) plan(route api.Route, r *http.Request) (answer, error) {
 	var newest *train.Plan
 	position := s.known.read(func(x *index.Index) { newest = x.Plan() })
 	if !given {
-		return answer{position: position, body: newest}, nil
+		return answer{position: position, body: s.plans.text(newest)}, nil
 	}
 	then, err := s.planAt(r.Context(), at)
 	switch {
@@ -53,6 +55,23 @@ func (s server) plan(route api.Route, r *http.Request) (answer, error) {
 		then = newest
 	}
 	return answer{body: then}, nil
+}
+
+// planText is the newest plan as it is answered: every page asks for each plan, which is made into text once.
+type planText struct {
+	mu   sync.Mutex
+	plan *train.Plan
+	json encoded
+}
+
+func (t *planText) text(plan *train.Plan) encoded {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.plan != plan {
+		t.plan = plan
+		t.json, _ = json.Marshal(plan) // it came as JSON
+	}
+	return t.json
 }
 
 // errForgotten says that no plan of a time is kept.

@@ -31,6 +31,8 @@ type server struct {
 	url   string
 	bus   *bus.Bus
 	known *known
+	told  *told
+	plans *planText
 	// door knows who asks, refusals stores what they may not do, floods what they may not do so often: who asks too often
 	// hides no other's refusal.
 	door             *door
@@ -138,6 +140,7 @@ func listed[T any](s server, f func(*index.Index, view.Query) (T, error)) func(a
 // servePage serves a file of the page. Without a session the first one has the status 401, and says how to log in.
 func servePage(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		run.AnswerWithin(w, answerTime)
 		file := page.Get(name)
 		w.Header().Set("Content-Type", file.Type)
 		w.Header().Set("Cache-Control", "no-cache")
@@ -154,7 +157,7 @@ func servePage(name string) http.HandlerFunc {
 func (s server) about(_ api.Route, r *http.Request) (answer, error) {
 	person, err := s.caller(r)
 	this := build.This()
-	return answer{body: api.About{Bus: s.url, Version: this.Version, Build: this, Person: person, Now: s.now()}}, err
+	return answer{body: api.About{Bus: s.url, Version: this.Version, Build: this, Person: person, Now: s.now(), Trouble: s.bus.Trouble()}}, err
 }
 
 // job answers with the records and the facts of a job.
@@ -329,7 +332,14 @@ func writeProblem(w http.ResponseWriter, p api.Problem) {
 	writeJSON(w, p)
 }
 
+// encoded is the body of an answer that is JSON already.
+type encoded []byte
+
 func writeJSON(w http.ResponseWriter, v any) {
+	if text, is := v.(encoded); is {
+		_, _ = w.Write(text)
+		return
+	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(v) // the caller has gone away

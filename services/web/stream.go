@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
@@ -99,15 +101,18 @@ func (s server) changes(w http.ResponseWriter, r *http.Request) {
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	for control.Flush() == nil {
-		var event api.Changes
-		last, complete, news := s.known.follow(at, func(x *index.Index, changes []change) { event = s.gather(x, changes) })
+		run.AnswerWithin(w, keepAlive+answerTime) // a client that reads nothing does not keep its connection
+		var text []byte
+		last, complete, news := s.known.follow(at, func(x *index.Index, changes []change) {
+			text = s.told.between(at, changes[len(changes)-1].sequence, func() api.Changes { return s.gather(x, changes) })
+		})
 		if !known || !complete {
-			writeEvent(w, api.EventReload, s.known.position(last), struct{}{})
+			writeEvent(w, api.EventReload, s.known.position(last), []byte("{}"))
 			at, known = last, true
 			continue
 		}
-		if at = last; !event.Empty() {
-			writeEvent(w, api.EventChanged, s.known.position(last), event)
+		if at = last; text != nil {
+			writeEvent(w, api.EventChanged, s.known.position(last), text)
 			continue
 		}
 		select {
@@ -125,12 +130,29 @@ func (s server) changes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func writeEvent(w http.ResponseWriter, name, id string, data any) {
-	text, err := json.Marshal(data)
-	if err != nil {
-		return // a fault of this program that tests would show
+func writeEvent(w http.ResponseWriter, name, id string, data []byte) {
+	fmt.Fprintf(w, "event: %s\nid: %s\ndata: %s\n\n", name, id, data)
+}
+
+// told is the newest event. Streams that have seen the same get the same, so it is made once for all of them.
+type told struct {
+	mu       sync.Mutex
+	from, to uint64
+	text     []byte
+}
+
+// between returns the event of the changes after from, up to to; nil if it would be empty.
+func (t *told) between(from, to uint64, gather func() api.Changes) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if from == t.from && to == t.to {
+		return t.text
 	}
-	fmt.Fprintf(w, "event: %s\nid: %s\ndata: %s\n\n", name, id, text)
+	t.from, t.to, t.text = from, to, nil
+	if event := gather(); !event.Empty() {
+		t.text, _ = json.Marshal(event) // it has nothing that cannot be encoded
+	}
+	return t.text
 }
 
 // gather makes one event of changes.

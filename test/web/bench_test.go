@@ -3,12 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,10 +13,8 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -36,6 +29,9 @@ const (
 	benchNodes   = 25
 	benchDevices = 4
 	benchRunning = benchNodes * benchDevices
+	benchPages   = 20
+	// paintLoads is how often the list of jobs is loaded.
+	paintLoads = 50
 )
 
 // BenchmarkThePage is what the page costs with 10,000 jobs, the service web as a process of its own: the time to the
@@ -56,14 +52,12 @@ func BenchmarkThePage(b *testing.B) {
 	}
 }
 
-// stage is a bus with jobs, the service web, a browser, and a proxy between them.
+// stage is the service with many jobs, a browser, and a proxy between them.
 type stage struct {
+	*alone
 	b     *testing.B
-	ctx   context.Context //nolint:containedctx // the life of one round
-	bus   *bus.Bus
 	jobs  *bus.KV[train.Job]
 	nodes *bus.KV[train.Node]
-	web   *exec.Cmd
 	page  string
 	cable *cable
 	tab   context.Context //nolint:containedctx // that of the browser's tab
@@ -71,8 +65,7 @@ type stage struct {
 }
 
 func newStage(b *testing.B) *stage {
-	server := bustest.Start(b)
-	s := &stage{b: b, ctx: b.Context(), bus: bustest.Connect(b, server, "test")}
+	s := &stage{alone: newAlone(b), b: b}
 	if err := bus.Open(s.ctx, s.bus, contract.Jobs, &s.jobs); err != nil {
 		b.Fatal(err)
 	}
@@ -80,17 +73,8 @@ func newStage(b *testing.B) *stage {
 		b.Fatal(err)
 	}
 	s.fill()
-	dir := b.TempDir()
-	s.web = exec.CommandContext(s.ctx, filepath.Join(programs, "web"), "--config", os.DevNull, "--data-dir", dir, "--nats", server.URL(), "--log-level", "warn")
-	s.web.Env, s.web.Stderr = append(os.Environ(), "SWITCHYARD_WEB_LISTEN=127.0.0.1:0"), os.Stderr
-	if err := s.web.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = s.web.Process.Kill()
-		_ = s.web.Wait()
-	})
-	s.page = s.logIn(filepath.Join(dir, "web.sock"))
+	s.start()
+	s.logIn()
 	return s
 }
 
@@ -166,27 +150,17 @@ func (s *stage) decide() {
 	}
 }
 
-// logIn starts the browser, logs in over the proxy, and returns the address of the page there.
-func (s *stage) logIn(socket string) string {
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return installation.DialUnix(ctx, socket) }}}
-	defer client.CloseIdleConnections()
-	var link string
-	for range tick.Every(s.ctx, 50*time.Millisecond) {
-		if link = askLink(s.ctx, client); link != "" {
-			break
-		}
-	}
-	address, token, _ := strings.Cut(strings.TrimPrefix(link, "http://"), "/")
+// logIn starts the browser and logs in over the proxy.
+func (s *stage) logIn() {
+	address, token, _ := strings.Cut(strings.TrimPrefix(s.link(), "http://"), "/")
 	s.cable = newCable(s.b, address)
 	tab, stop, err := chromium.Start(s.ctx)
 	if err != nil {
 		s.b.Fatal(err)
 	}
 	s.b.Cleanup(stop)
-	s.tab = tab
-	page := "http://" + s.cable.address + "/"
-	s.visit(tab, page+token, "main .yard")
-	return page
+	s.tab, s.page = tab, "http://"+s.cable.address+"/"
+	s.visit(tab, s.page+token, "main .yard")
 }
 
 // visit loads a page again. A browser gives a load up when the machine gets another address, as tests of networks and
@@ -202,23 +176,6 @@ func (s *stage) visit(tab context.Context, page, shows string) {
 			s.b.Fatal(err)
 		}
 	}
-}
-
-// askLink asks for a link to the page; it is empty while the service starts.
-func askLink(ctx context.Context, client *http.Client) string {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://switchyard/api/v1/links", http.NoBody)
-	if err != nil {
-		return ""
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, _ := io.ReadAll(response.Body)
-	_, rest, _ := strings.Cut(string(text), `"url":"`)
-	link, _, _ := strings.Cut(rest, `"`)
-	return link
 }
 
 // measure evaluates a script that gives a number.
@@ -242,7 +199,7 @@ func becomes(expression string) string {
 // paints loads the list of jobs again and again.
 func (s *stage) paints() {
 	var first, all []float64
-	for range 8 {
+	for range paintLoads {
 		s.visit(s.tab, s.page+"#/jobs", "main h1")
 		all = append(all, s.measure(becomes(fmt.Sprintf(`document.querySelector(".head [role=status]")?.innerText === "%d"`, benchJobs))))
 		first = append(first, s.measure(`performance.getEntriesByName("first-contentful-paint")[0].startTime`))
@@ -291,16 +248,26 @@ func (s *stage) cutOff() {
 	s.b.ReportMetric(time.Since(began).Seconds(), "right-after-a-minute-away-s")
 }
 
-// manyPages opens 20 pages, and watches the service for a minute while a cluster works: a job changes each second, the
-// agents write every five seconds, and there is a new plan as often.
+// manyPages opens pages, each in a window with cookies and connections of its own, and watches the service for a minute
+// while a cluster works: a job changes each second, the agents write every five seconds, and a plan comes as often.
 func (s *stage) manyPages() {
 	places := []string{"#/yard", "#/jobs", "#/plan", "#/yard", "#/jobs/job-09600", "#/energy"}
-	for i := range 19 {
-		tab, stop := chromedp.NewContext(s.tab)
+	tabs := []context.Context{s.tab}
+	for i := range benchPages - 1 {
+		tab, stop := chromedp.NewContext(s.tab, chromedp.WithNewBrowserContext())
 		s.b.Cleanup(stop)
+		_, token, _ := strings.Cut(strings.TrimPrefix(s.link(), "http://"), "/")
+		s.visit(tab, s.page+token, "main .yard")
 		s.visit(tab, s.page+places[i%len(places)], "main h1, main .empty")
+		tabs = append(tabs, tab)
 	}
-	tick.Pause(s.ctx, 10*time.Second)
+	tick.Pause(s.ctx, 30*time.Second)
+	for i, tab := range tabs {
+		follows, err := chromedp.Run(tab, chromedp.Evaluate[bool](`!document.hidden && document.querySelector(".live").innerText === "live"`))
+		if err != nil || !follows {
+			s.b.Fatalf("page %d does not follow what changes: %v", i, err)
+		}
+	}
 	const watched = 60
 	before := s.usedSeconds()
 	began := time.Now()
@@ -314,11 +281,12 @@ func (s *stage) manyPages() {
 	}
 	s.b.ReportMetric(100*(s.usedSeconds()-before)/time.Since(began).Seconds(), "web-20-pages-cpu-%")
 	s.b.ReportMetric(s.memoryMiB("VmRSS"), "web-20-pages-MiB")
+	s.b.ReportMetric(s.memoryMiB("RssAnon"), "web-20-pages-anonymous-MiB")
 	s.b.ReportMetric(s.memoryMiB("VmHWM"), "web-peak-MiB")
 }
 
 func (s *stage) usedSeconds() float64 {
-	p, err := proc.Root("/proc").Process(s.web.Process.Pid)
+	p, err := proc.Root("/proc").Process(s.process.Process.Pid)
 	if err != nil {
 		s.b.Fatal(err)
 	}
@@ -326,7 +294,7 @@ func (s *stage) usedSeconds() float64 {
 }
 
 func (s *stage) memoryMiB(name string) float64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.web.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
 	if err != nil {
 		s.b.Fatal(err)
 	}

@@ -9,10 +9,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // What a person sees is there, and what he presses happens.
@@ -136,7 +140,8 @@ func TestAnothersOutputIsNotShown(t *testing.T) {
 	}
 }
 
-// The accessibility checks of axe-core, an npm package of the page's sources, find nothing serious.
+// The accessibility checks of axe-core, an npm package of the page's sources, find nothing serious on any page, in
+// light and in dark.
 func TestThePageIsAccessible(t *testing.T) {
 	axe, err := os.ReadFile("../../services/web/page/node_modules/axe-core/axe.min.js")
 	if err != nil {
@@ -145,17 +150,30 @@ func TestThePageIsAccessible(t *testing.T) {
 	y := newYard(t)
 	y.submit("one", "--name", "one", "--", "sh", "-c", "echo hello; sleep 600")
 	y.submit("bad", "--name", "bad", "--", "sh", "-c", "exit 3")
+	b := y.bus()
+	put(t, b, contract.Nodes, "full", train.Node{ID: "full", SeenAt: time.Now().Add(-time.Hour), DiskTrouble: "nothing is left"})
+	put(t, b, contract.Tenants, "vision", access.Tenant{Name: "vision", Bounds: access.Bounds{EnergyKWh: new(10.0)}})
+	put(t, b, contract.Hours, contract.HourKey("full", time.Now()), contract.Book{Node: "full", CO2eGramsPerKWh: new(100.0), Totals: map[string]contract.Totals{"gpu": {Idle: unit.KilowattHour}}})
 	y.open(y.command("open"))
-	y.shows("one", "bad failed")
+	y.shows("one", "bad failed", "The disk of node full is full")
 	y.search("searched")
-	for place, shown := range map[string]string{"#/experiments": "least loss", "#/experiments/searched": "<b>adam</b>", "#/yard": "gpu:0", "#/jobs": "Submitted", "#/jobs/one": "hello", "#/plan": "Who waits", "#/energy": "by user"} {
+	for place, shown := range map[string]string{
+		"#/experiments": "least loss", "#/experiments/searched": "<b>adam</b>", "#/yard": "gpu:0", "#/jobs": "Submitted", "#/jobs/one": "hello", "#/jobs/bad": "Timeline",
+		"#/plan": "Who waits", "#/energy": "by user", "#/network": "loses packets",
+	} {
 		y.at(place)
+		if place == "#/network" {
+			y.probes(b)
+		}
 		y.shows(shown)
-		found, err := chromedp.Run(y.browser, chromedp.Evaluate[string](string(axe)+`;
-			axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")).join("\n"))`,
-			chromedp.EvalAwaitPromise))
-		if err != nil || found != "" {
-			t.Errorf("%s: %s %v", place, found, err)
+		for _, scheme := range []string{"light", "dark"} {
+			y.colours(scheme)
+			found, err := chromedp.Run(y.browser, chromedp.Evaluate[string](string(axe)+`;
+				axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")).join("\n"))`,
+				chromedp.EvalAwaitPromise))
+			if err != nil || found != "" {
+				t.Errorf("%s, %s: %s %v", place, scheme, found, err)
+			}
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestTheYardLooksBack(t *testing.T) {
 	use := 0.42
 	for ago := range 8 { // whichever of them the slider meets
 		node, at := all[0].Value.ID, time.Now().Add(-time.Duration(ago+1)*time.Minute)
-		put(y, b, contract.Minutes, contract.MinuteKey(node, at), contract.Minute{
+		put(t, b, contract.Minutes, contract.MinuteKey(node, at), contract.Minute{
 			Node: node, At: at.Truncate(time.Minute), Seconds: 60, Power: unit.Watts(777), Devices: map[train.DeviceID]contract.DeviceMinute{"gpu:0": {Power: unit.Watts(321), Use: &use}},
 		})
 	}

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/web/chromium"
@@ -45,13 +43,13 @@ func TestMain(m *testing.M) {
 
 // yard is a `switchyard up`, and a browser that looks at its page.
 type yard struct {
-	t       *testing.T
-	ctx     context.Context //nolint:containedctx // the deadline of one test
-	dir     string
-	listen  string
-	shared  string
-	up      *exec.Cmd
-	browser context.Context //nolint:containedctx // that of the browser's tab
+	*screen
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // the deadline of one test
+	dir    string
+	listen string
+	shared string
+	up     *exec.Cmd
 }
 
 // newYard starts both, or skips the test if there is no browser.
@@ -76,12 +74,7 @@ func newYard(t *testing.T) *yard {
 		y.kill()
 		y.killJobs()
 	})
-	tab, stop, err := chromium.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	y.browser = tab
+	y.screen = newScreen(ctx, t)
 	return y
 }
 
@@ -182,65 +175,4 @@ func (y *yard) job(id string) train.Job {
 		y.t.Fatal(err)
 	}
 	return d.Job
-}
-
-func (y *yard) until(what string, true func() bool) {
-	y.t.Helper()
-	for range tick.Every(y.ctx, 100*time.Millisecond) {
-		if true() {
-			return
-		}
-	}
-	y.t.Fatalf("not in time: %s; the page says:\n%s", what, y.text())
-}
-
-// do runs actions in the browser.
-func (y *yard) do(actions ...chromedp.Action[chromedp.Void]) {
-	y.t.Helper()
-	ctx, cancel := context.WithTimeout(y.browser, time.Minute)
-	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		y.t.Fatalf("%v; the page says:\n%s", err, y.text())
-	}
-}
-
-// open starts the browser, which lives as long as this call's context, and opens the page by a link.
-func (y *yard) open(link string) {
-	y.t.Helper()
-	if err := chromedp.Do(y.browser, chromedp.Navigate(link), chromedp.WaitVisible("h1")); err != nil {
-		y.t.Fatal(err)
-	}
-}
-
-// at goes to a page.
-func (y *yard) at(hash string) {
-	y.t.Helper()
-	y.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = %q", hash)))
-}
-
-// text returns what a person reads.
-func (y *yard) text() string {
-	text, err := chromedp.Run(y.browser, chromedp.Evaluate[string]("document.body.innerText"))
-	if err != nil {
-		return err.Error()
-	}
-	return text
-}
-
-// shows waits until a person can read all the words.
-func (y *yard) shows(words ...string) {
-	y.t.Helper()
-	for _, w := range words {
-		y.until(fmt.Sprintf("the page shows %q", w), func() bool { return strings.Contains(y.text(), w) })
-	}
-}
-
-// press presses the button with a text.
-func (y *yard) press(text string) {
-	y.t.Helper()
-	y.until("there is a button "+text, func() bool {
-		pressed, err := chromedp.Run(y.browser, chromedp.Evaluate[bool](fmt.Sprintf(
-			`(() => { const b = [...document.querySelectorAll("button")].find((b) => b.innerText.startsWith(%q)); b?.click(); return !!b; })()`, text)))
-		return err == nil && pressed
-	})
 }

@@ -309,6 +309,9 @@ func nodeFinding(n train.Node, now time.Time) finding {
 		return absent("node", fmt.Sprintf("%s, last seen %s ago", detail, render.Duration(age.Seconds())),
 			"nothing new is placed on it", "start its node agent")
 	}
+	if n.DiskTrouble != "" {
+		return absent("node", detail+"; "+n.DiskTrouble, "no job is started on it", "make room there: `switchyard purge` removes what ended jobs left")
+	}
 	if len(troubles) > 0 {
 		return absent("node", detail+"; "+strings.Join(troubles, "; "),
 			"the energy of these meters is not measured",

@@ -282,6 +282,8 @@ type About struct {
 	Person access.Person `json:"person"`
 	// Now is the time of the service.
 	Now time.Time `json:"now"`
+	// Trouble says why the bus stores nothing, for example that its disk is full; empty if it does.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Link logs a person in to the page.

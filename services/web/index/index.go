@@ -44,9 +44,10 @@ type Index struct {
 	Power       *Table[event.Measured]
 	// Experiments says which there are, and which jobs are their trials.
 	Experiments *Table[contract.Trials]
-	// Users and Tenants are by the keys of their names.
-	Users   *Table[access.Person]
-	Tenants *Table[access.Tenant]
+	// Users and Tenants are by the keys of their names, and so is what tenants with a quota of energy have used.
+	Users     *Table[access.Person]
+	Tenants   *Table[access.Tenant]
+	Spendings *Table[contract.Spending]
 }
 
 // New makes an empty index.
@@ -58,7 +59,7 @@ func New() *Index {
 		Plans:       newest(Plan, event.StreamPlans, event.PlanSubject()),
 		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}),
 		Experiments: newTable(contract.Bucket[contract.Trials](contract.Experiments), ""),
-		Users:       newTable(contract.Users, ""), Tenants: newTable(contract.Tenants, ""),
+		Users:       newTable(contract.Users, ""), Tenants: newTable(contract.Tenants, ""), Spendings: newTable(contract.Spendings, contract.SpendingKey("")),
 	}
 }
 
@@ -79,7 +80,7 @@ type Source interface {
 
 // Sources are all parts.
 func (x *Index) Sources() []Source {
-	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments, x.Conditions, x.Eligibility, x.Power, x.Users, x.Tenants}
+	return []Source{x.Jobs, x.Nodes, x.Models, x.Attempts, x.Reports, x.Accounts, x.Courses, x.Met, x.Tunings, x.Plans, x.Experiments, x.Conditions, x.Eligibility, x.Power, x.Users, x.Tenants, x.Spendings}
 }
 
 // Buckets returns the parts of each bucket.

@@ -18,6 +18,10 @@ type Energy struct {
 	To   time.Time `json:"to"`
 	// Methods are how it was measured.
 	Methods []string `json:"methods"`
+	// PowerBudgetWatts is what all devices together may draw by the newest plan; 0: no bound.
+	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
+	// Quotas are those of tenants, in the order of their names.
+	Quotas []EnergyQuota `json:"quotas"`
 	// Total is all of it.
 	Total Spent `json:"total"`
 	// Days are in their order, Nodes, Users and Jobs by energy; at most 200 jobs are listed.
@@ -37,10 +41,21 @@ type Spent struct {
 	Active       unit.Energy `json:"active_uj"`
 	Idle         unit.Energy `json:"idle_uj,omitempty"`
 	Unattributed unit.Energy `json:"unattributed_uj,omitempty"`
+	// CO2eGrams is the carbon of it all, with the overhead of the building; nil unless the tariff knew every hour.
+	CO2eGrams *float64 `json:"co2e_g,omitempty"`
 }
 
 // All is the whole energy.
 func (s Spent) All() unit.Energy { return s.Active + s.Idle + s.Unattributed }
+
+// EnergyQuota is what the jobs of a tenant may use in a month, and have used in it.
+type EnergyQuota struct {
+	Tenant string `json:"tenant"`
+	// Month is this one, in UTC, as 2006-01.
+	Month string      `json:"month"`
+	KWh   float64     `json:"energy_kwh_per_month"`
+	Used  unit.Energy `json:"used_uj"`
+}
 
 // jobsShown bounds the jobs of an answer.
 const jobsShown = 200
@@ -48,8 +63,7 @@ const jobsShown = 200
 // SpentIn adds up the books of hours, by their keys, that begin between two times. Days are those of the zone of from.
 // The book of a running job may not name its owner yet: the index does.
 func SpentIn(x *index.Index, books map[string]contract.Book, from, to time.Time) Energy {
-	days, nodes, users, jobs, methods := sums{}, sums{}, sums{}, sums{}, map[string]bool{}
-	e := Energy{From: from, To: to}
+	days, nodes, users, jobs, total, methods := sums{}, sums{}, sums{}, sums{}, sum{}, map[string]bool{}
 	for key, book := range books {
 		_, hour, _ := strings.Cut(key, ".")
 		start, err := time.Parse(contract.HourForm, hour)
@@ -65,34 +79,72 @@ func SpentIn(x *index.Index, books map[string]contract.Book, from, to time.Time)
 			if j := x.Jobs.Get(string(id)); j != nil {
 				owner = contract.Owner{Name: j.Spec.Name, User: j.Spec.User}
 			}
-			user, job := users.of(owner.User), jobs.of(string(id))
+			job := jobs.of(string(id))
 			job.Name = cmp.Or(owner.Name, job.Name)
-			for _, s := range []*Spent{day, node, user, job, &e.Total} {
-				s.Active += a.Active()
-				s.Idle += a.Idle
+			for _, s := range []*sum{day, node, &total, users.of(owner.User), job} {
+				s.add(a.Active(), a.Idle, 0, book.CO2eGramsPerKWh)
 			}
 		}
 		for _, t := range book.Totals {
-			for _, s := range []*Spent{day, node, &e.Total} {
-				s.Idle += t.Idle
-				s.Unattributed += t.Unattributed
+			for _, s := range []*sum{day, node, &total} {
+				s.add(0, t.Idle, t.Unattributed, book.CO2eGramsPerKWh)
 			}
 		}
 	}
-	e.Methods = slices.Sorted(maps.Keys(methods))
 	byKey := func(x, y Spent) int { return cmp.Compare(x.Key, y.Key) }
 	most := func(x, y Spent) int { return cmp.Or(cmp.Compare(y.All(), x.All()), byKey(x, y)) }
+	e := Energy{From: from, To: to, Methods: slices.Sorted(maps.Keys(methods)), PowerBudgetWatts: x.Plan().PowerBudgetWatts, Quotas: quotas(x, to), Total: total.Spent}
 	e.Days, e.Nodes, e.Users, e.Jobs = days.sorted(byKey), nodes.sorted(most), users.sorted(most), jobs.sorted(most)
 	e.Jobs = e.Jobs[:min(len(e.Jobs), jobsShown)]
 	return e
 }
 
-// sums are energies by their keys.
-type sums map[string]*Spent
+// quotas returns the quotas of energy and what was used of them in the month of a time. The record of a tenant that has
+// used nothing this month is that of another.
+func quotas(x *index.Index, now time.Time) []EnergyQuota {
+	all, month := []EnergyQuota{}, now.UTC().Format(contract.MonthForm)
+	for key, t := range x.Tenants.All() {
+		if t.EnergyKWh == nil {
+			continue
+		}
+		q := EnergyQuota{Tenant: t.Name, Month: month, KWh: *t.EnergyKWh}
+		if used := x.Spendings.Get(key); used != nil && used.Month == month {
+			q.Used = used.Energy
+		}
+		all = append(all, q)
+	}
+	slices.SortFunc(all, func(x, y EnergyQuota) int { return cmp.Compare(x.Tenant, y.Tenant) })
+	return all
+}
 
-func (s sums) of(key string) *Spent {
+// sum is an energy under way. unknown is set once the carbon of a part of it is unknown.
+type sum struct {
+	Spent
+	unknown bool
+}
+
+func (s *sum) add(active, idle, unattributed unit.Energy, gramsPerKWh *float64) {
+	s.Active, s.Idle, s.Unattributed = s.Active+active, s.Idle+idle, s.Unattributed+unattributed
+	all := active + idle + unattributed
+	if all == 0 {
+		return
+	}
+	if s.unknown = s.unknown || gramsPerKWh == nil; s.unknown {
+		s.CO2eGrams = nil
+		return
+	}
+	if s.CO2eGrams == nil {
+		s.CO2eGrams = new(float64)
+	}
+	*s.CO2eGrams += *gramsPerKWh * all.KilowattHours()
+}
+
+// sums are energies by their keys.
+type sums map[string]*sum
+
+func (s sums) of(key string) *sum {
 	if s[key] == nil {
-		s[key] = &Spent{Key: key}
+		s[key] = &sum{Spent: Spent{Key: key}}
 	}
 	return s[key]
 }
@@ -101,7 +153,7 @@ func (s sums) sorted(order func(x, y Spent) int) []Spent {
 	all := []Spent{}
 	for _, v := range s {
 		if v.All() > 0 {
-			all = append(all, *v)
+			all = append(all, v.Spent)
 		}
 	}
 	slices.SortFunc(all, order)

@@ -50,10 +50,40 @@ func TestEnergyAddsUp(t *testing.T) {
 	job := view.Spent{Key: "j", Name: "resnet", Active: 30, Idle: 3}
 	user := view.Spent{Key: "ann", Active: 30, Idle: 3}
 	want := view.Energy{
-		From: from, To: from.Add(5 * 24 * time.Hour), Methods: []string{"rapl"}, Total: spent("", 3),
+		From: from, To: from.Add(5 * 24 * time.Hour), Methods: []string{"rapl"}, Quotas: []view.EnergyQuota{}, Total: spent("", 3),
 		Days: []view.Spent{spent("2026-03-01", 2), spent("2026-03-02", 1)}, Nodes: []view.Spent{spent("a", 2), spent("b", 1)}, Users: []view.Spent{user}, Jobs: []view.Spent{job},
 	}
 	if diff := cmp.Diff(want, e); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The carbon of a day is that of its hours, and unknown if one of them is. A quota has what was used in this month.
+func TestEnergyHasCarbonAndQuotas(t *testing.T) {
+	from := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	hour := func(grams *float64) contract.Book {
+		return contract.Book{Node: "a", CO2eGramsPerKWh: grams, Totals: map[string]contract.Totals{"cpu": {Unattributed: unit.KilowattHour}}}
+	}
+	x := index.New()
+	for key, value := range map[string]string{"vision": `{"name": "vision", "energy_kwh_per_month": 40}`, "nlp": `{"name": "nlp", "energy_kwh_per_month": 5}`, "free": `{"name": "free"}`} {
+		if _, err := x.Tenants.Put(key, 1, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, value := range map[string]string{"tenant.vision": `{"tenant": "vision", "month": "2026-03", "energy_uj": 7}`, "tenant.nlp": `{"tenant": "nlp", "month": "2026-02", "energy_uj": 9}`} {
+		if _, err := x.Spendings.Put(key, 1, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := view.SpentIn(x, map[string]contract.Book{
+		contract.HourKey("a", from): hour(new(100.0)), contract.HourKey("a", from.Add(time.Hour)): hour(new(300.0)),
+		contract.HourKey("a", from.Add(24*time.Hour)): hour(new(100.0)), contract.HourKey("a", from.Add(25*time.Hour)): hour(nil),
+	}, from, from.Add(48*time.Hour))
+	if len(e.Days) != 2 || e.Days[0].CO2eGrams == nil || *e.Days[0].CO2eGrams != 400 || e.Days[1].CO2eGrams != nil || e.Total.CO2eGrams != nil {
+		t.Errorf("carbon of the days: %+v, total %+v", e.Days, e.Total)
+	}
+	want := []view.EnergyQuota{{Tenant: "nlp", Month: "2026-03", KWh: 5}, {Tenant: "vision", Month: "2026-03", KWh: 40, Used: 7}}
+	if diff := cmp.Diff(want, e.Quotas); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -157,6 +157,7 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 		page.Next = cursor(chosen[q.Limit-1])
 	}
 	predictions := x.Plan().Predictions()
+	page.Jobs = make([]Job, 0, len(chosen))
 	for _, j := range chosen {
 		page.Jobs = append(page.Jobs, newJob(x, j, predictions[j.ID], now))
 	}

@@ -77,6 +77,9 @@ func Nodes(x *index.Index, q Query, now time.Time) Records[Node] {
 			Node: *n, Exclusions: append([]train.Exclusion{}, n.Exclusions(condition, eligible, now)...), OrdersSequence: eligible.Sequence,
 			Jobs: append([]NodeJob{}, on[n.ID]...),
 		}
+		if v.Devices == nil { // a list all the same
+			v.Devices = []train.Device{}
+		}
 		if measured := x.Power.Get(string(n.ID)); measured != nil {
 			v.Power = powerOf(measured, now)
 			if v.Power != nil {

@@ -33,14 +33,18 @@ class Tenant(_Tenant, total=False):
     sequence: int
 
 
-class About(TypedDict):
-    """About says which installation answers."""
-
+class _About(TypedDict):
     bus: str
     version: str
     build: Build
     person: Person
     now: str
+
+
+class About(_About, total=False):
+    """About says which installation answers."""
+
+    trouble: str
 
 
 class _Accepted(TypedDict):
@@ -877,6 +881,7 @@ class Plan(_Plan, total=False):
     """Plan is the planner's whole decision: which job holds which devices, and why the others wait."""
 
     waiting: List[Waiting]
+    power_budget_watts: float
     memory: str
 
 
@@ -1226,19 +1231,33 @@ class Detail(_Detail, total=False):
     mounted: bool
 
 
-_EnergyWords = TypedDict("_EnergyWords", {"from": "str"})
+__EnergyWords = TypedDict("__EnergyWords", {"from": "str"})
 
 
-class Energy(_EnergyWords):
-    """Energy is what the nodes have spent, in three ways that each add up to the same."""
-
+class _Energy(__EnergyWords):
     to: str
     methods: List[str]
+    quotas: List[EnergyQuota]
     total: Spent
     days: List[Spent]
     nodes: List[Spent]
     users: List[Spent]
     jobs: List[Spent]
+
+
+class Energy(_Energy, total=False):
+    """Energy is what the nodes have spent, in three ways that each add up to the same."""
+
+    power_budget_watts: float
+
+
+class EnergyQuota(TypedDict):
+    """EnergyQuota is what the jobs of a tenant may use in a month, and have used in it."""
+
+    tenant: str
+    month: str
+    energy_kwh_per_month: float
+    used_uj: int
 
 
 class _Epoch(TypedDict):
@@ -1541,6 +1560,7 @@ class Node(_Node, total=False):
     mps_dir: str
     meters: List[str]
     meter_troubles: Dict[str, str]
+    disk_trouble: str
     probe_addresses: List[str]
     reports_waiting: int
     orders_sequence: int
@@ -1670,6 +1690,7 @@ class Spent(_Spent, total=False):
     name: str
     idle_uj: int
     unattributed_uj: int
+    co2e_g: float
 
 
 class _Standing(TypedDict):

@@ -66,7 +66,7 @@ func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
 		sharing.Look()
 	}
 	a := newAccount(s, sharing)
-	made := train.Plan{Allocations: []train.Allocation{}}
+	made := train.Plan{Allocations: []train.Allocation{}, PowerBudgetWatts: s.State.PowerBudgetWatts}
 	for _, g := range s.Gangs {
 		if !g.Got.Empty() {
 			made.Allocations = append(made.Allocations, a.allocation(g))

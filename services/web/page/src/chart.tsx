@@ -14,12 +14,15 @@ function ticks(low: number, high: number, n: number): number[] {
   const size = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((m) => m * size).find((s) => s >= raw) ?? raw;
   const all: number[] = [];
-  for (let v = Math.ceil(low / step) * step; v <= high + step / 1e6; v += step) all.push(Math.abs(v) < step / 1e6 ? 0 : v);
+  for (let i = Math.ceil(low / step - 1e-6); i * step <= high + step / 1e6; i++) all.push(Number((i * step).toPrecision(12)));
   return all;
 }
 
 // A thin line is one of many, a dashed one belongs to another.
 const look = (k: Key) => (k.thin ? "thin" : k.dashed ? "s1" : "");
+
+// extent is the least and the largest of values, of which there may be more than a function takes arguments.
+const extent = (values: number[]): [number, number] => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
 
 const height = 220, left = 48, bottom = 24, top = 8, right = 12;
 
@@ -42,9 +45,9 @@ export function useWidth() {
 export function Chart({ title, x, series, band, keys, children }: { title: string; x: string; series: Series[]; band?: Band; keys?: Key[]; children?: ComponentChildren }) {
   const { ref, width } = useWidth();
   const between = band?.points ?? [];
+  const [opened, open] = useState(false);
   const all = [...series.flatMap((s) => s.points), ...between.flatMap((p) => [{ x: p.x, y: p.low }, { x: p.x, y: p.high }])];
-  const xs = all.map((p) => p.x), ys = all.map((p) => p.y).filter(Number.isFinite);
-  let [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+  let [x0, x1] = extent(all.map((p) => p.x)), [y0, y1] = extent(all.map((p) => p.y).filter(Number.isFinite));
   if (x0 === x1) [x0, x1] = [x0 - 1, x1 + 1];
   if (y0 === y1) [y0, y1] = [y0 - 1, y1 + 1];
   const sx = (v: number) => left + ((v - x0) / (x1 - x0)) * (width - left - right);
@@ -69,14 +72,14 @@ export function Chart({ title, x, series, band, keys, children }: { title: strin
         <span class="dim">by {x}</span>
       </figcaption>
       {first && (
-        <details>
+        <details onToggle={(e) => open(e.currentTarget.open)}>
           <summary class="small">as a table</summary>
-          <div class="scroll">{children ?? (
+          <div class="scroll">{opened && (children ?? (
             <table>
               <thead><tr><th>{x}</th><th class="right">{first.name}</th></tr></thead>
               <tbody>{first.points.map((p, i) => <tr key={i}><td>{p.x}</td><td class="right number">{p.y}</td></tr>)}</tbody>
             </table>
-          )}</div>
+          ))}</div>
         </details>
       )}
     </figure>

@@ -35,6 +35,15 @@ export function joules(j: number): string {
   return `${digits(j)} J`;
 }
 
+export function carbon(grams: number): string {
+  for (const [unit, size] of [["t", 1e6], ["kg", 1000]] as const) {
+    if (grams >= size) return `${digits(grams / size)} ${unit}`;
+  }
+  return grams > 0 && grams < 0.01 ? "< 0.01 g" : `${digits(grams)} g`;
+}
+
+export const money = (cost: number, currency = "") => `${cost > 0 && cost < 0.01 ? "< 0.01" : digits(cost)} ${currency}`;
+
 export const watts = (microwatts: number) => `${digits(microwatts / 1e6)} W`;
 
 export function bytes(n: number): string {

@@ -1,7 +1,7 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Refused, get, post, segment } from "./api";
 import { Chart } from "./chart";
-import { clock, duration, energy, until, watts } from "./format";
+import { carbon, clock, duration, energy, money, until, watts } from "./format";
 import { Files } from "./files";
 import { Forecasts } from "./forecasts";
 import { Log } from "./log";
@@ -40,7 +40,7 @@ export function JobPage({ id }: { id: string }) {
     };
     void load();
     const timer = setInterval(() => {
-      if (!isOver(loaded.current)) void load();
+      if (!document.hidden && !isOver(loaded.current)) void load();
     }, refresh);
     return () => {
       over = true;
@@ -49,6 +49,8 @@ export function JobPage({ id }: { id: string }) {
     // What has ended may be resumed, so a change of the state in the list loads it again.
   }, [id, listed?.state]);
   const { detail, explanation } = known;
+  // The figures of a long training are drawn anew when it is loaded again, and not every second.
+  const figures = useMemo(() => detail && <><Loss detail={detail} /><EpochEnergy detail={detail} /><EpochTime detail={detail} /></>, [detail]);
   if (known.error) return <p class="empty" role="alert">{known.error}</p>;
   if (!detail || !explanation) return <p class="empty">Loading…</p>;
   const job = detail.job;
@@ -71,14 +73,12 @@ export function JobPage({ id }: { id: string }) {
         <li><span class="dim">ran</span><b>{duration(detail.run_seconds)}</b></li>
         {(job.devices?.length ?? 0) > 0 && <li><span class="dim">{isActive(job.state) ? "devices" : "last devices"}</span><b>{job.devices?.join(", ")}</b></li>}
         {detail.account && <li><span class="dim">energy</span><b>{energy(detail.account.energy_uj)}</b><span class="small dim">mean {watts(detail.account.mean_uw)}</span></li>}
-        {detail.account?.cost !== undefined && <li><span class="dim">cost</span><b>{detail.account.cost.toPrecision(3)} {detail.account.currency}</b>{detail.account.co2e_g !== undefined && <span class="small dim">{detail.account.co2e_g.toPrecision(3)} g CO₂e</span>}</li>}
+        {detail.account?.cost !== undefined && <li><span class="dim">cost</span><b>{money(detail.account.cost, detail.account.currency)}</b>{detail.account.co2e_g !== undefined && <span class="small dim">{carbon(detail.account.co2e_g)} CO₂e</span>}</li>}
       </ul>
       {standing && <Panel title="Why"><Lines section={standing} /></Panel>}
       <div class="two">
         <Timeline job={job} now={now} />
-        <Loss detail={detail} />
-        <EpochEnergy detail={detail} />
-        <EpochTime detail={detail} />
+        {figures}
         <Forecasts job={job} />
       </div>
       {!isOver(job.state) && <WhatIf job={job} />}
@@ -174,7 +174,7 @@ function Loss({ detail }: { detail: Detail }) {
   if (!shown) return <Panel title="Loss"><p class="empty">It has reported no loss and no metric.</p></Panel>;
   const points = shown === "loss" ? losses : epochs.flatMap((e) => { const y = e.metrics?.[shown]; return y === undefined ? [] : [{ x: e.epochs_done, y }]; });
   const c = detail.model?.convergence;
-  const last = Math.max(detail.job.spec.max_epochs ?? 0, ...points.map((p) => p.x));
+  const last = Math.max(detail.job.spec.max_epochs ?? 0, points.at(-1)?.x ?? 0);
   const at = (h: { b0: number; b1: number; b2: number }, x: number) => (c?.scale ?? 1) * (1 / Math.max(h.b0 * x + h.b1, 1e-9) + h.b2);
   const likely = shown === "loss" ? (c?.likely ?? []) : [];
   const band = c && likely.length > 0

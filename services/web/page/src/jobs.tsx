@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { segment } from "./api";
-import { clock, duration, energy, until } from "./format";
+import { clock, duration, energy, money, until } from "./format";
 import { JobLink, Progress, State, isOver, kindOf, states } from "./parts";
 import { act, useNow, useStore } from "./store";
 import type { Job } from "./types";
@@ -160,7 +160,7 @@ function Table({ jobs, picked, pick }: { jobs: Job[]; picked: Set<string>; pick:
               <td><Progress part={j.progress} label={`progress of ${j.name || j.id}`} /></td>
               <td class="wide number">{isOver(j.state) ? (j.finished_at ? clock(j.finished_at, now) : "") : j.predicted?.finish ? until(j.predicted.finish, now) : <span class="dim">unknown</span>}</td>
               <td class="wide">{isOver(j.state) ? <span class="dim">ran {duration(j.run_seconds)}</span> : j.devices.length > 0 ? j.devices.join(", ") : <span class="dim">needs {j.min_devices}</span>}</td>
-              <td class="wide right number">{energy(j.energy_uj)}{j.cost !== undefined && <div class="small dim">{j.cost.toPrecision(2)} {j.currency}</div>}</td>
+              <td class="wide right number">{energy(j.energy_uj)}{j.cost !== undefined && <div class="small dim">{money(j.cost, j.currency)}</div>}</td>
               <td class="wide number dim">{clock(j.submitted_at, now)}</td>
             </tr>
           ))}

@@ -5,7 +5,7 @@ import { words } from "./store";
 const refresh = 5000;
 
 // useLoaded loads an answer again and again until it says that nothing more changes.
-export function useLoaded<T>(path: string, over: (t: T) => boolean): { body?: T; problem: string } {
+export function useLoaded<T>(path: string, over: (t: T) => boolean, every = refresh): { body?: T; problem: string } {
   const [body, set] = useState<T>();
   const [problem, fail] = useState("");
   useEffect(() => {
@@ -21,7 +21,7 @@ export function useLoaded<T>(path: string, over: (t: T) => boolean): { body?: T;
       } catch (err) {
         if (!left) fail(words(err));
       }
-      if (!left && !ended) timer = window.setTimeout(() => void load(), document.hidden ? 4 * refresh : refresh);
+      if (!left && !ended) timer = window.setTimeout(() => void load(), document.hidden ? 4 * every : every);
     };
     void load();
     return () => {

@@ -9,6 +9,8 @@ import type { LogChunk } from "./types";
 const tail = 256 * 1024;
 const held = 4 << 20;
 const lines = 2000;
+// A line is shown up to here: one without an end could stop the browser.
+const wide = 5000;
 const pause = 1000;
 
 const raw = (data: string | null) => Uint8Array.from(atob(data ?? ""), (c) => c.charCodeAt(0));
@@ -20,6 +22,7 @@ const clean = (text: string) =>
     .replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]/g, "")
     .split("\n")
     .map((l) => l.replace(/\r$/, "").replace(/^.*\r/, ""))
+    .map((l) => (l.length > wide ? `${l.slice(0, wide)} … ${l.length - wide} more characters` : l))
     .join("\n");
 
 export function Log({ job, home, over }: { job: string; home?: string; over: boolean }) {

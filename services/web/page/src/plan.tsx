@@ -102,7 +102,7 @@ function Gantt({ rows, bars, waiting, jobs, from, to }: { rows: string[]; bars: 
           </a>
         );
       })}
-      {(width < 560 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((p) => <text key={p} x={left + p * (width - left - 8)} y={height - 4} text-anchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>{p === 0 ? "now" : tick(from + p * (to - from))}</text>)}
+      {(width < 480 ? [0, 1] : width < 720 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((p) => <text key={p} x={left + p * (width - left - 8)} y={height - 4} text-anchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>{p === 0 ? "now" : tick(from + p * (to - from))}</text>)}
     </svg>
   );
 }

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { Refused, get, post, stream } from "./api";
-import type { About, Changes, Job, JobList, Node, Plan, Records } from "./types";
+import { isOver } from "./parts";
+import type { About, Changes, Job, JobList, Moment, Node, Plan, Predicted, Records, Span } from "./types";
 
 // Live says how fresh the page is: loading at first, live while changes arrive, away while the service does not answer,
 // out if nobody is logged in.
@@ -93,16 +94,19 @@ function sort() {
 // The jobs that have ended, as many as are held here; those that have not are all held.
 const ended = 10_000;
 
+// size is the number of jobs that are asked for at once: the service holds an answer in memory until it is sent.
+const size = 2000;
+
 async function loadJobs(query: Record<string, string | number>) {
   let after = "";
   do {
-    const { body } = await get<JobList>("/jobs", { ...query, limit: 10_000, ...(after ? { after } : {}) });
+    const { body } = await get<JobList>("/jobs", { ...query, limit: size, ...(after ? { after } : {}) });
     for (const j of body.jobs) store.jobs.set(j.id, j);
     after = body.next ?? "";
   } while (after);
 }
 
-export async function loadNodes() {
+async function loadNodes() {
   const all: Node[] = [];
   let after = "";
   do {
@@ -111,14 +115,34 @@ export async function loadNodes() {
     after = body.next ?? "";
   } while (after);
   store.nodes = all;
-  changed();
 }
 
+// loadPlan loads the newest plan, and predicts by it when jobs start and end, as the list of jobs does.
 async function loadPlan() {
-  store.plan = (await get<Plan>("/plan")).body;
+  const { body: plan } = await get<Plan>("/plan");
+  store.plan = plan;
+  predict();
 }
 
-const unfinished = "submitted,queued,starting,profiling,running,preempting,preempted,recovering,held,paused";
+const century = 100 * 365 * 24 * 3600;
+
+function predict() {
+  const plan = store.plan;
+  if (!plan) return;
+  const decided = Date.parse(plan.decided_at);
+  const at = (seconds: number) => new Date(decided + 1000 * Math.min(seconds, century)).toISOString();
+  const moment = (s?: Span, only = 0): Moment | undefined =>
+    s ? { expected: at(s.expected), low: at(s.low), high: at(s.high) } : only > 0 ? { expected: at(only), low: at(only), high: at(only) } : undefined;
+  for (const j of store.jobs.values()) j.predicted = undefined;
+  for (const a of plan.allocations ?? []) foretell(a.job, { finish: moment(a.forecast?.finish, a.remaining_seconds) });
+  for (const w of plan.waiting ?? []) foretell(w.job, { start: moment(w.forecast?.start, w.start_in_seconds), finish: moment(w.forecast?.finish) });
+  sort();
+}
+
+function foretell(id: string, predicted: Predicted) {
+  const j = store.jobs.get(id);
+  if (j && !isOver(j.state)) j.predicted = predicted;
+}
 
 let source: EventSource | undefined;
 
@@ -129,7 +153,7 @@ export async function start(): Promise<void> {
     const about = await get<About>("");
     store.about = about.body;
     store.ahead = Date.parse(about.body.now) - Date.now();
-    const first = await get<JobList>("/jobs", { finished: 200, limit: 2000 });
+    const first = await get<JobList>("/jobs", { finished: 200, limit: size });
     store.jobs = new Map(first.body.jobs.map((j) => [j.id, j]));
     sort();
     await Promise.all([loadNodes(), loadPlan()]);
@@ -152,9 +176,18 @@ function failed(err: unknown) {
   changed();
 }
 
+// position is where the page stands among the changes.
+let position = "";
+
 function follow(since: string) {
+  position = since;
+  if (document.hidden) return;
   source = stream(since);
-  source.addEventListener("changed", (e) => apply(JSON.parse((e as MessageEvent<string>).data) as Changes));
+  source.addEventListener("changed", (e) => {
+    const { data, lastEventId } = e as MessageEvent<string>;
+    position = lastEventId;
+    apply(JSON.parse(data) as Changes);
+  });
   source.addEventListener("reload", () => void start());
   source.onopen = () => {
     store.live = "live";
@@ -168,27 +201,45 @@ function follow(since: string) {
   };
 }
 
-let planning: Promise<void> | undefined;
+// rest closes the stream of a page that nobody sees, and goes on where it was once somebody does: all tabs of a browser
+// share six connections to a service.
+export function rest() {
+  document.addEventListener("visibilitychange", () => {
+    source?.close();
+    if (!document.hidden && position && store.live !== "out") follow(position);
+  });
+}
 
 function apply(c: Changes) {
   for (const j of c.jobs ?? []) store.jobs.set(j.id, j);
   for (const id of c.gone ?? []) store.jobs.delete(id);
   if (c.jobs || c.gone) sort();
-  if (c.nodes) void loadNodes().catch(() => undefined);
-  if (c.plan) planning ??= replan();
+  if (c.nodes) renewNodes();
+  if (c.plan) renewPlan();
   changed();
 }
 
-// replan loads the newest plan, and the jobs whose predictions it may have changed, at most once a second.
-async function replan() {
-  const began = performance.now();
-  try {
-    await Promise.all([loadPlan(), loadJobs({ state: unfinished })]);
-    sort();
-    changed();
-  } catch {
-    // the stream says if the service is away
-  }
-  const took = performance.now() - began;
-  setTimeout(() => (planning = undefined), Math.max(1000, 5 * took));
+// paced loads something again at most once in a time. What is asked for meanwhile is done afterwards.
+function paced(load: () => Promise<void>, pause: number): () => void {
+  let busy = false, again = false;
+  const run = async () => {
+    [busy, again] = [true, false];
+    try {
+      await load();
+      changed();
+    } catch {
+      // the stream says if the service is away
+    }
+    setTimeout(() => {
+      busy = false;
+      if (again) void run();
+    }, pause);
+  };
+  return () => {
+    if (busy) again = true;
+    else void run();
+  };
 }
+
+const renewPlan = paced(loadPlan, 1000);
+export const renewNodes = paced(loadNodes, 2000);

@@ -3,7 +3,7 @@
 export interface Problem { title: string; status: number; detail: string; fix?: string; reasons?: Reason[] }
 export interface Reason { code: string; field?: string; message: string; hint?: string }
 export interface Person { name: string; role: string; tenant?: string }
-export interface About { bus: string; version: string; person: Person; now: string }
+export interface About { bus: string; version: string; person: Person; now: string; trouble?: string }
 
 export interface Moment { expected: string; low: string; high: string }
 export interface Predicted { start?: Moment; finish?: Moment }
@@ -27,7 +27,7 @@ export interface NodeJob {
 }
 export interface Node {
   id: string; name?: string; cores: number; memory_bytes: number; devices: Device[]; seen_at: string; backend?: string;
-  meters?: string[]; meter_troubles?: Record<string, string>; reports_waiting?: number;
+  meters?: string[]; meter_troubles?: Record<string, string>; disk_trouble?: string; reports_waiting?: number;
   exclusions: Exclusion[]; jobs: NodeJob[];
   power?: { node_uw: number; devices_uw: Record<string, number>; methods: string[]; boards?: Record<string, Board> };
 }
@@ -56,8 +56,9 @@ export interface Detail {
   model?: Model; course?: { epochs?: EpochEnergy[] }; account?: { energy_uj: number; mean_uw: number; cost?: number; currency?: string; co2e_g?: number }; submission?: Record<string, unknown>; experiment?: string;
 }
 export interface Standing { job: JobRecord; home?: string }
-export interface Spent { key: string; name?: string; active_uj: number; idle_uj?: number; unattributed_uj?: number }
-export interface Energy { from: string; to: string; methods: string[] | null; total: Spent; days: Spent[]; nodes: Spent[]; users: Spent[]; jobs: Spent[] }
+export interface Spent { key: string; name?: string; active_uj: number; idle_uj?: number; unattributed_uj?: number; co2e_g?: number }
+export interface EnergyQuota { tenant: string; month: string; energy_kwh_per_month: number; used_uj: number }
+export interface Energy { from: string; to: string; methods: string[] | null; power_budget_watts?: number; quotas: EnergyQuota[]; total: Spent; days: Spent[]; nodes: Spent[]; users: Spent[]; jobs: Spent[] }
 export interface Outlook {
   policy?: string; devices?: number; priority?: number; share?: boolean; refused?: Reason;
   allocation?: Allocation; waiting?: Waiting; predicted?: Predicted; holders?: string[]; power_w?: number;

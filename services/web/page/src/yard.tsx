@@ -2,7 +2,7 @@ import { useEffect } from "preact/hooks";
 import { Slider, usePast } from "./past";
 import { bytes, clock, duration, until, watts } from "./format";
 import { JobLink, Meter, Panel, Progress, State, isActive, isOver, kindOf } from "./parts";
-import { loadNodes, useNow, useStore } from "./store";
+import { renewNodes, useNow, useStore } from "./store";
 import type { Device, Exclusion, Job, Node, NodeJob, Plan } from "./types";
 
 const refresh = 3000;
@@ -16,7 +16,7 @@ export function Yard() {
   const time = useNow();
   const nodes = past.nodes ?? present, plan = past.nodes ? past.plan : newest, now = past.at ?? time;
   useEffect(() => {
-    const timer = setInterval(() => void loadNodes().catch(() => undefined), refresh);
+    const timer = setInterval(() => document.hidden || renewNodes(), refresh);
     return () => clearInterval(timer);
   }, []);
   const devices = nodes.flatMap((n) => n.devices.map((d) => ({ n, d })));
