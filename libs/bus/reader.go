@@ -10,9 +10,9 @@ import (
 // readerTime is how long the server keeps the reader of a process that has ended.
 const readerTime = time.Minute
 
-// A reader asks for messages again after pullTime. Meanwhile the server shows by a beat that it still knows of the reader;
-// without two of them the reader begins again. A service has dozens of readers, and all of them do this while nothing
-// happens.
+// A reader asks for messages again after pullTime. Meanwhile the server shows by a beat that it still knows the reader;
+// after two missing beats the reader begins again. The services have dozens of readers, which do this also while
+// nothing happens.
 const (
 	pullTime = 30 * time.Second
 	pullBeat = 5 * time.Second

@@ -17,8 +17,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// A change after a quiet time is decided on soon. Changes in a row are gathered for longer, and the longer, the more time
-// a decision takes: all of them together leave a processor to the services that make the changes.
+// A change after a quiet time is decided on soon. Changes in a row are gathered for longer if a decision takes long:
+// the services that make the changes need processor time, too.
 const (
 	gatherFirst   = 5 * time.Millisecond
 	gatherMore    = 50 * time.Millisecond

@@ -72,7 +72,7 @@ func serve(t *testing.T, tagged bool) *served {
 	return s
 }
 
-// All jobs share one copy of their data. It is fetched again if its source has changed, or if a job has changed the copy.
+// All jobs share one copy of their data. It is fetched again if its source has changed, or a job has changed the copy.
 func TestACopyIsSharedUntilItsSourceChanges(t *testing.T) {
 	for _, tagged := range []bool{true, false} {
 		s := serve(t, tagged)
