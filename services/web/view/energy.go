@@ -52,9 +52,11 @@ func (s Spent) All() unit.Energy { return s.Active + s.Idle + s.Unattributed }
 type EnergyQuota struct {
 	Tenant string `json:"tenant"`
 	// Month is this one, in UTC, as 2006-01.
-	Month string      `json:"month"`
-	KWh   float64     `json:"energy_kwh_per_month"`
-	Used  unit.Energy `json:"used_uj"`
+	Month string `json:"month"`
+	// KWh is the quota of a month.
+	KWh float64 `json:"energy_kwh_per_month"`
+	// Used is the energy of the tenant's jobs since the month began.
+	Used unit.Energy `json:"used_uj"`
 }
 
 // jobsShown bounds the jobs of an answer.
