@@ -82,11 +82,9 @@ type Consumer struct {
 	Handle Handler
 }
 
-const (
-	// consumeAtOnce is how many messages are handled side by side, if they are about different things, and acknowledged
-	// together. After a crash that many are delivered again. What they write goes to the disk together.
-	consumeAtOnce = 256
-)
+// consumeAtOnce is how many messages are handled side by side, if they are about different things, and acknowledged
+// together. After a crash that many are delivered again. What they write goes to the disk together.
+const consumeAtOnce = 256
 
 // Consume runs the consumer until ctx ends. It survives restarts of the server.
 func (b *Bus) Consume(ctx context.Context, c Consumer) error {

@@ -191,7 +191,7 @@ func Kinds() []Kind {
 	return slices.Concat(kinds, nodeKinds(), peopleKinds(), tuneKinds())
 }
 
-// byName are all kinds by the parts of their subjects. They are looked up for each message.
+// byName has each kind under its subject without an id. One is looked up for each message.
 var byName = sync.OnceValue(func() map[Subject]Kind { //nolint:gochecknoglobals // a constant, made once
 	all := map[Subject]Kind{}
 	for _, k := range Kinds() {
@@ -202,6 +202,7 @@ var byName = sync.OnceValue(func() map[Subject]Kind { //nolint:gochecknoglobals 
 
 // Find returns the kind of a subject.
 func Find(s Subject) (Kind, bool) {
-	k, known := byName()[Subject{Entity: s.Entity, Fact: s.Fact, Version: s.Version}]
+	s.ID = ""
+	k, known := byName()[s]
 	return k, known
 }

@@ -103,7 +103,7 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	}
 }
 
-// atShare is the time between two pieces of work of that length which take a share of it.
+// atShare returns how far apart pieces of work of that length must be to take only this share of the time.
 func atShare(work time.Duration, share float64) time.Duration {
 	return time.Duration(float64(work) / share)
 }

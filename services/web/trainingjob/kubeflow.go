@@ -71,7 +71,7 @@ type variable struct {
 	} `json:"valueFrom"`
 }
 
-// patches are what one manager, such as Kueue, changes of the pods.
+// patches are the changes of one manager, such as Kueue, to the pods.
 type patches struct {
 	TrainingRuntimeSpec struct {
 		Template struct {
@@ -90,7 +90,8 @@ type patches struct {
 	} `json:"trainingRuntimeSpec"`
 }
 
-// readTrainJob reads a TrainJob as a TrainingJob that asks for the same. mine is false if another runtime has it.
+// readTrainJob reads a TrainJob as a TrainingJob that asks for the same. mine is false if the object
+// names another runtime.
 func readTrainJob(data []byte, o *Object) (mine bool, err error) {
 	var t trainJob
 	if err := json.Unmarshal(data, &t); err != nil {
@@ -272,7 +273,7 @@ func trainJobStatus(s Status, now time.Time) any {
 	return status
 }
 
-// refusal is why no job can be what the object asks for; nil if one can.
+// refusal says why no job can be made of the object; nil if one can.
 func (o Object) refusal() *Refusal {
 	if o.trouble == nil {
 		return nil

@@ -28,7 +28,7 @@ type Step struct {
 	Hold, Release bool
 	// Suspend sets spec.suspend with the finalizer.
 	Suspend bool
-	// Refused is why the job that the object asks for is not submitted.
+	// Refused says why the object's job is not submitted.
 	Refused *Refusal
 	// Publish are facts about the job, in order.
 	Publish []Request

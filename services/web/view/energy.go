@@ -101,8 +101,8 @@ func SpentIn(x *index.Index, books map[string]contract.Book, from, to time.Time)
 	return e
 }
 
-// quotas returns the quotas of energy and what was used of them in the month of a time. The record of a tenant that has
-// used nothing this month is that of another.
+// quotas returns the energy quotas, and how much of each has been used this month. The record of a tenant that has used
+// nothing this month is still that of an earlier one.
 func quotas(x *index.Index, now time.Time) []EnergyQuota {
 	all, month := []EnergyQuota{}, now.UTC().Format(contract.MonthForm)
 	for key, t := range x.Tenants.All() {

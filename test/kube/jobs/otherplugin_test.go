@@ -119,8 +119,8 @@ func (p *otherPlugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*
 	return &answer, nil
 }
 
-// Another device plugin gives out whole GPUs under one resource, and the kubelet chooses which: the planner counts, a
-// GPU is called as the plan of its job calls it, no job shares one, and those of others and sick ones are left out.
+// Another device plugin gives out whole GPUs under one resource, and the kubelet chooses which. A GPU then has the name
+// that its job's plan uses. Jobs share no GPU, and get none that is sick or held by the pod of others.
 func TestGPUsOfAnotherDevicePlugin(t *testing.T) {
 	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
