@@ -12,12 +12,14 @@ import (
 const (
 	// trimEvery is the interval at which a process looks for memory to give back.
 	trimEvery = 20 * time.Second
-	// trimAt is how much it must hold beyond what it needed after it last gave some back: a collection takes about a
-	// millisecond of processor time for each MiB in use.
-	trimAt = 32 << 20
+	// trimShare is how much it must hold beyond what it needed after it last gave some back, as a part of that, but
+	// trimLeast at least and trimMost at most: a collection takes about a millisecond of processor time for each MiB in use.
+	trimShare = 4
+	trimLeast = 8 << 20
+	trimMost  = 32 << 20
 	// trimMore is what a round must have freed to be followed by another: what a burst has left in a sync.Pool outlives
 	// one collection.
-	trimMore = 2 * trimAt
+	trimMore = 2 * trimMost
 )
 
 // trimMemory gives the memory that a burst of work has left back to the system, until ctx ends. The runtime would keep
@@ -25,7 +27,7 @@ const (
 func trimMemory(ctx context.Context) {
 	needed := uint64(0)
 	for range tick.After(ctx, trimEvery) {
-		if heap() < needed+trimAt {
+		if heap() < needed+min(max(needed/trimShare, trimLeast), trimMost) {
 			continue
 		}
 		for freed := uint64(trimMore); freed >= trimMore; {

@@ -54,7 +54,7 @@ type loop struct {
 
 // quietShare bounds the part of a processor that decisions without news take: the longer one takes, the rarer they are.
 const (
-	quietShare   = 0.005
+	quietShare   = 0.002
 	quietLongest = time.Minute
 )
 
