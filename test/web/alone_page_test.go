@@ -39,6 +39,26 @@ func TestThePageOutlivesTheServiceWebAlone(t *testing.T) {
 	}
 }
 
+// As long as the service has not answered, no page says that there is nothing.
+func TestThePageClaimsNothingBeforeItKnows(t *testing.T) {
+	a, s := openAlone(t)
+	a.start()
+	s.refuses("*://*:*/api/v1/plan")
+	s.open(a.link())
+	for _, page := range []string{"yard", "jobs", "plan", "experiments", "energy", "network"} {
+		s.at("#/" + page)
+		s.shows("no connection", "Switchyard does not answer")
+		for _, claim := range []string{"No node", "Nothing waits", "0 of 0", "No job", "Nothing has been planned", "No search", "No hour"} {
+			if text := s.text(); strings.Contains(text, claim) {
+				t.Errorf("%s claims %q before the first answer:\n%s", page, claim, text)
+			}
+		}
+	}
+	s.refuses()
+	s.at("#/yard")
+	s.shows("live", "Nothing waits", "No node has reported yet")
+}
+
 // The banner names everything that needs a person, and each goes when its cause does.
 func TestTheBannerNamesWhatNeedsAPerson(t *testing.T) {
 	a, s := openAlone(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -106,6 +107,21 @@ func (s *screen) colours(scheme string) {
 	s.t.Helper()
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
 	if _, err := chromedp.Call(s.browser, emulation.SetEmulatedMedia, media); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// refuses lets the browser load nothing from addresses of these patterns.
+func (s *screen) refuses(patterns ...string) {
+	s.t.Helper()
+	var blocked network.SetBlockedURLsParams
+	for _, p := range patterns {
+		blocked.URLPatterns = append(blocked.URLPatterns, &network.BlockPattern{URLPattern: p, Block: true})
+	}
+	if _, err := chromedp.Call(s.browser, network.Enable, network.EnableParams{}); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := chromedp.Call(s.browser, network.SetBlockedURLs, blocked); err != nil {
 		s.t.Fatal(err)
 	}
 }

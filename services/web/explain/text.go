@@ -27,7 +27,7 @@ func Explain(d Job, now time.Time) Text {
 	}
 	p.standing(j, now)
 	if d.Silent != nil {
-		p.field("Why:", "%s", because(*d.Silent))
+		p.field("why", "%s", because(*d.Silent))
 	}
 	p.plan(d, now)
 	p.batchChoice(d)
@@ -84,7 +84,7 @@ func (p *page) standing(j train.Job, now time.Time) {
 	for i, r := range j.Blockers {
 		label := "  also"
 		if i == 0 {
-			label = "Why:"
+			label = "why"
 		}
 		p.field(label, "%s", because(r))
 	}

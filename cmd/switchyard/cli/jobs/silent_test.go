@@ -24,7 +24,7 @@ func TestASilentJobSaysSo(t *testing.T) {
 	if out, _ := s.Printed(); !strings.Contains(out, train.CodeSilent) {
 		t.Errorf("ps:\n%s", out)
 	}
-	if _, out, stderr := s.Run("describe", "hung-1"); !strings.Contains(out, "Why:        no step was reported for 2m") || !strings.Contains(out, "a step usually takes 100ms") {
+	if _, out, stderr := s.Run("describe", "hung-1"); !strings.Contains(out, "why         no step was reported for 2m") || !strings.Contains(out, "a step usually takes 100ms") {
 		t.Errorf("describe:\n%s%s", out, stderr)
 	}
 	report.Steps.At = time.Now()

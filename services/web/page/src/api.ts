@@ -19,7 +19,7 @@ async function send(method: string, path: string, body?: unknown): Promise<Respo
   try {
     response = await fetch(prefix + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new Refused(0, "Switchyard does not answer", "is `switchyard up` running? The page tries again by itself");
+    throw new Refused(0, "no answer", "is `switchyard up` running?");
   }
   if (response.ok) return response;
   let problem: Partial<Problem> = {};

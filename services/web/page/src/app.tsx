@@ -44,15 +44,16 @@ function usePlace(): Place {
 }
 
 export function App() {
-  const { live } = useStore();
+  const { live, plan } = useStore();
   const at = usePlace();
+  const title = pages.find(([path]) => path === at.page)?.[1] ?? "Switchyard";
+  const known = plan !== undefined;
   useEffect(() => {
-    const title = pages.find(([path]) => path === at.page)?.[1] ?? "Switchyard";
     document.title = at.id ? `${at.id} – Switchyard` : `${title} – Switchyard`;
     // The heading of a new page has the focus, so that a screen reader reads on there.
     document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
     scrollTo(0, 0);
-  }, [at.page, at.id]);
+  }, [at.page, at.id, known]);
   if (live === "out") return <Out />;
   return (
     <>
@@ -60,11 +61,17 @@ export function App() {
       <Top page={at.page} />
       <main id="main" tabIndex={-1}>
         <Banner />
-        <Page at={at} />
+        {known ? <Page at={at} /> : <Unknown title={title} />}
       </main>
       <Notices />
     </>
   );
+}
+
+// Unknown stands for a page before the first answer, which may say that there is no node, or that nothing waits.
+function Unknown({ title }: { title: string }) {
+  const { live } = useStore();
+  return <><div class="head"><h1 tabIndex={-1}>{title}</h1></div>{live === "loading" && <p class="empty">Loading…</p>}</>;
 }
 
 function Page({ at }: { at: Place }) {

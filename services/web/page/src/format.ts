@@ -20,9 +20,16 @@ export function clock(iso: string, now: number): string {
 export function until(m: Moment | undefined, now: number): string {
   if (!m) return "";
   const at = Date.parse(m.expected) - now;
+  if (at < 1000) return "any moment";
   const spread = (Date.parse(m.high) - Date.parse(m.low)) / 2000;
-  const text = at < 1000 ? "any moment" : `in ${duration(at / 1000)}`;
-  return spread >= 1 ? `${text} ± ${duration(spread)}` : text;
+  return spread >= 1 ? `in ${duration(at / 1000)} ± ${duration(spread)}` : `in ${duration(at / 1000)}`;
+}
+
+// between is the interval of a predicted moment, with seconds if it is short.
+export function between(m: Moment, now: number): string {
+  const short = Date.parse(m.high) - Date.parse(m.low) < 600_000;
+  const of = (iso: string) => (short ? new Date(iso).toLocaleTimeString([], { hour12: false }) : clock(iso, now));
+  return `between ${of(m.low)} and ${of(m.high)}`;
 }
 
 export const energy = (microjoules: number) => joules(microjoules / 1e6);

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Refused, get, post, segment } from "./api";
 import { Chart } from "./chart";
-import { carbon, clock, duration, energy, money, until, watts } from "./format";
+import { between, carbon, clock, duration, energy, money, until, watts } from "./format";
 import { Files } from "./files";
 import { Forecasts } from "./forecasts";
 import { Log } from "./log";
@@ -67,8 +67,8 @@ export function JobPage({ id }: { id: string }) {
       <p class="dim small">{[job.id, job.spec.user].filter(Boolean).join(" · ")}{detail.experiment && <> · trial of <a href={`#/experiments/${segment(detail.experiment)}`}>{detail.experiment}</a></>}</p>
       <ul class="facts big">
         <li><span class="dim">progress</span><Progress part={detail.progress} /></li>
-        {start && <li><span class="dim">starts</span><b>{until(start, now)}</b><span class="small dim">between {clock(start.low, now)} and {clock(start.high, now)}</span></li>}
-        {finish && !isOver(job.state) && <li><span class="dim">ends</span><b>{until(finish, now)}</b><span class="small dim">between {clock(finish.low, now)} and {clock(finish.high, now)}</span></li>}
+        {start && <li><span class="dim">starts</span><b>{until(start, now)}</b><span class="small dim">{between(start, now)}</span></li>}
+        {finish && !isOver(job.state) && <li><span class="dim">ends</span><b>{until(finish, now)}</b><span class="small dim">{between(finish, now)}</span></li>}
         {job.finished_at && isOver(job.state) && <li><span class="dim">ended</span><b>{clock(job.finished_at, now)}</b></li>}
         <li><span class="dim">ran</span><b>{duration(detail.run_seconds)}</b></li>
         {(job.devices?.length ?? 0) > 0 && <li><span class="dim">{isActive(job.state) ? "devices" : "last devices"}</span><b>{job.devices?.join(", ")}</b></li>}

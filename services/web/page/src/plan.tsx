@@ -32,7 +32,7 @@ export function PlanPage() {
     <>
       <div class="head">
         <h1 tabIndex={-1}>Plan</h1>
-        <ul class="facts"><li>plan <b>{plan.generation}</b> by {plan.policy}, {clock(plan.decided_at, now)}</li><li><b>{given.length}</b> jobs hold devices</li><li><b>{waiting.length}</b> wait</li></ul>
+        <ul class="facts"><li>plan <b>{plan.generation}</b> by {plan.policy}, {clock(plan.decided_at, now)}</li><li><b>{given.length}</b> {given.length === 1 ? "job holds" : "jobs hold"} devices</li><li><b>{waiting.length}</b> {waiting.length === 1 ? "waits" : "wait"}</li></ul>
       </div>
       <Panel title="Now and predicted">
         <figure class="chart">
@@ -47,21 +47,21 @@ export function PlanPage() {
       <Difference plan={plan} jobs={jobs} />
       <Policies plan={plan} jobs={jobs} />
       <Panel title="Who holds what, and why">
-        <div class="scroll"><table>
-          <thead><tr><th>job</th><th>state</th><th>devices</th><th>ends</th><th class="wide">why</th></tr></thead>
+        <div class="scroll"><table class="cards">
+          <thead><tr><th>job</th><th>state</th><th>devices</th><th>ends</th><th>why</th></tr></thead>
           <tbody>{given.map((a) => {
             const j = jobs.get(a.job);
-            return <tr key={a.job}><td><JobLink id={a.job} name={j?.name} /></td><td>{j && <State state={j.state} />}</td><td>{places(a).map((p) => `${p.node} ${p.devices.join(", ")}`).join("; ")}</td><td class="number">{until(j?.predicted?.finish, now) || <span class="dim">unknown</span>}</td><td class="wide why">{a.reason.message}{a.reason.hint && <span class="dim"> ({a.reason.hint})</span>}</td></tr>;
+            return <tr key={a.job}><td><JobLink id={a.job} name={j?.name} /></td><td data-label="state">{j && <State state={j.state} />}</td><td data-label="devices">{places(a).map((p) => `${p.node} ${p.devices.join(", ")}`).join("; ")}</td><td class="number" data-label="ends">{until(j?.predicted?.finish, now) || <span class="dim">unknown</span>}</td><td class="why" data-label="why">{a.reason.message}{a.reason.hint && <span class="dim"> ({a.reason.hint})</span>}</td></tr>;
           })}</tbody>
         </table></div>
         {given.length === 0 && <p class="empty">Nobody holds a device.</p>}
       </Panel>
       <Panel title="Who waits, and for what">
-        <div class="scroll"><table>
-          <thead><tr><th>#</th><th>job</th><th>starts</th><th class="wide">because</th></tr></thead>
+        <div class="scroll"><table class="cards">
+          <thead><tr><th>#</th><th>job</th><th>starts</th><th>because</th></tr></thead>
           <tbody>{waiting.slice(0, 500).map((w, i) => {
             const j = jobs.get(w.job);
-            return <tr key={w.job}><td>{i + 1}</td><td><JobLink id={w.job} name={j?.name} /></td><td class="number">{until(j?.predicted?.start, now) || <span class="dim">unknown</span>}</td><td class="wide why">{w.blockers.map((b) => b.message + (b.hint ? ` (${b.hint})` : "")).join("; ")}</td></tr>;
+            return <tr key={w.job}><td>{i + 1}</td><td data-label="job"><JobLink id={w.job} name={j?.name} /></td><td class="number" data-label="starts">{until(j?.predicted?.start, now) || <span class="dim">unknown</span>}</td><td class="why" data-label="because">{w.blockers.map((b) => b.message + (b.hint ? ` (${b.hint})` : "")).join("; ")}</td></tr>;
           })}</tbody>
         </table></div>
         {waiting.length === 0 && <p class="empty">Nobody waits.</p>}
