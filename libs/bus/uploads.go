@@ -171,15 +171,30 @@ func (b *Bus) GetUpload(ctx context.Context, person, hash string, read func(io.R
 	return read(archive)
 }
 
-// SweepUploads deletes the folders that were stored longer than UploadKept ago and whose hash a function does not keep.
+// SweepUploads deletes the folders that were stored longer than UploadKept ago and whose hash a function does not keep,
+// and what was left of transfers whose sender was killed.
 func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash string) (bool, error)) (deleted int, err error) {
 	store, err := b.uploads(ctx)
 	if err != nil {
 		return 0, err
 	}
+	stream, err := b.js.Stream(ctx, "OBJ_"+contract.Uploads)
+	if err != nil {
+		return 0, fmt.Errorf("open the store of uploads: %w", err)
+	}
+	chunks, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunkSubjects+"*")) // before the list: see sweepChunks
+	if err != nil {
+		return 0, fmt.Errorf("list the parts of uploads: %w", err)
+	}
 	all, err := store.List(ctx)
 	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
 		return 0, fmt.Errorf("list the uploads: %w", err)
+	}
+	for _, o := range all {
+		delete(chunks.State.Subjects, chunkSubjects+o.NUID)
+	}
+	if deleted, err = sweepChunks(ctx, stream, now, chunks.State.Subjects); err != nil {
+		return deleted, err
 	}
 	for _, o := range all {
 		if now.Sub(o.ModTime) <= UploadKept {
@@ -195,6 +210,27 @@ func (b *Bus) SweepUploads(ctx context.Context, now time.Time, keep func(hash st
 		}
 		if err := store.Delete(ctx, o.Name); err != nil {
 			return deleted, fmt.Errorf("delete upload %s: %w", o.Name, err)
+		}
+		deleted++
+	}
+	return deleted, nil
+}
+
+// chunkSubjects begins the subjects of the chunks of uploads. What follows is the number of the upload.
+const chunkSubjects = "$O." + contract.Uploads + ".C."
+
+// sweepChunks deletes the chunks of uploads that no object of a later list names, unless their transfer may go on.
+func sweepChunks(ctx context.Context, stream jetstream.Stream, now time.Time, subjects map[string]uint64) (deleted int, err error) {
+	for subject := range subjects {
+		last, err := stream.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && now.Sub(last.Time) <= 2*TransferTime {
+			continue
+		}
+		if err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+		}
+		if err != nil {
+			return deleted, fmt.Errorf("delete the part of an upload: %w", err)
 		}
 		deleted++
 	}

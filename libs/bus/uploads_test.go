@@ -9,6 +9,9 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 )
@@ -94,5 +97,47 @@ func TestAnUploadIsItsPersons(t *testing.T) {
 	}
 	if deleted, err := b.SweepUploads(t.Context(), time.Now().Add(2*bus.UploadKept), func(hash string) (bool, error) { return hash == "hers", nil }); err != nil || deleted != 2 {
 		t.Errorf("deleted %d, %v", deleted, err)
+	}
+}
+
+// The sender of an upload is killed in the middle, so nothing takes back the chunk that it has stored.
+func TestHalfAnUploadGoesOnceItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	server := bustest.Start(t)
+	b := bustest.Connect(t, server, "test")
+	whole := bytes.Repeat([]byte("0123456789abcdef"), 200_000)
+	if _, err := b.PutUpload(t.Context(), "ann", "whole", bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.Publish(t.Context(), "$O.uploads.C.left", whole[:1<<20])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(string) (bool, error) { return true, nil }
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 0}, {3 * bus.TransferTime, 1}, {4 * bus.TransferTime, 0}} {
+		if deleted, err := b.SweepUploads(t.Context(), time.Now().Add(c.after), keep); err != nil || deleted != c.want {
+			t.Errorf("after %s: deleted %d, %v, want %d", c.after, deleted, err, c.want)
+		}
+	}
+	err = b.GetUpload(t.Context(), "ann", "whole", func(r io.Reader) error {
+		got, err := io.ReadAll(r)
+		if err == nil && !bytes.Equal(got, whole) {
+			t.Errorf("%d bytes are left of the whole upload", len(got))
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
