@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"sync"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -34,7 +32,7 @@ type handler struct {
 	records     records
 	inventory   inventory
 	queue       queue
-	// rates bound what users of the bus submit.
+	// rates bound what users of the bus ask for.
 	rates    *throttle.Rates
 	who      fit.Identity
 	seal     *identity.Seal
@@ -77,6 +75,9 @@ func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, erro
 	id := train.JobID(m.Parsed.ID)
 	if m.Parsed.Fact == event.FactSubmitted {
 		return d.submitted(ctx, id, m)
+	}
+	if err := d.inTime(ctx, id, m); err != nil {
+		return nil, err
 	}
 	return d.follow(ctx, id, m)
 }
@@ -351,25 +352,6 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	foreign, err := d.notUploaded(ctx, s)
 	verdict.Reasons = append(verdict.Reasons, foreign...)
 	return verdict, where, err
-}
-
-// tooOften says that the users of the bus, who share one key, submit too often together. Web bounds each person before.
-func (d *handler) tooOften(s submission) []train.Reason {
-	if s.role != identity.User {
-		return nil
-	}
-	most := access.RequestsPerMinute
-	if bound := d.people.of(d.who.Tenant).Requests; bound != nil {
-		most = *bound
-	}
-	wait, taken := d.rates.Take(bus.Stranger, most, s.at)
-	if taken {
-		return nil
-	}
-	return []train.Reason{{
-		Code: "TooManyRequests", Message: fmt.Sprintf("%s submits more than %d jobs in a minute", bus.Stranger, most),
-		Hint: fmt.Sprintf("submit it again in %.0f s under another id; `switchyard tenant set %s --requests N` changes the bound", math.Ceil(wait.Seconds()), d.who.Tenant),
-	}}
 }
 
 // notUploaded says that a person names a folder which he has not uploaded himself. The jobs of an array, which

@@ -85,8 +85,15 @@ func (d *handler) refoldAll(ctx context.Context) error {
 func (d *handler) foldStream(ctx context.Context, jobs map[train.JobID]train.Job) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
+	refused, err := d.refused(ctx)
+	if err != nil {
+		return err
+	}
 	var failed error
-	err := d.bus.Stored(reading, event.StreamJobs, []string{"yard.job.>"}, time.Time{}, func(m bus.Message) {
+	err = d.bus.Stored(reading, event.StreamJobs, []string{"yard.job.>"}, time.Time{}, func(m bus.Message) {
+		if refused[m.Sequence] {
+			return
+		}
 		id := train.JobID(m.Parsed.ID)
 		before, known := jobs[id]
 		next, is, err := d.foldAgain(ctx, before, known, m)
@@ -136,10 +143,14 @@ func unlessPoison(err error) error {
 // refold makes the record of one job again from the facts before a sequence; ErrNotFound if it was never submitted.
 func (d *handler) refold(ctx context.Context, id train.JobID, before uint64) (bus.Entry[train.Job], error) {
 	e := bus.Entry[train.Job]{Key: string(id)}
+	refused, err := d.refused(ctx)
+	if err != nil {
+		return e, err
+	}
 	var known bool
 	var failed error
-	err := d.bus.Between(ctx, event.StreamJobs, []string{"yard.job." + string(id) + ".>"}, 1, before-1, func(m bus.Message) {
-		if failed == nil {
+	err = d.bus.Between(ctx, event.StreamJobs, []string{"yard.job." + string(id) + ".>"}, 1, before-1, func(m bus.Message) {
+		if failed == nil && !refused[m.Sequence] {
 			e.Value, known, failed = d.foldAgain(ctx, e.Value, known, m)
 		}
 	})

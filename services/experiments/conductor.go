@@ -9,14 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/strict"
+	"github.com/switchyard-dl/switchyard/libs/throttle"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
@@ -35,6 +39,8 @@ type conductor struct {
 	profiles *bus.KV[contract.GroundTruth]
 	nodes    *bus.KV[train.Node]
 	now      func() time.Time
+	// rates bound what users of the bus ask for.
+	rates *throttle.Rates
 
 	// mu is held while an experiment advances: two streams and the clock advance it.
 	mu sync.Mutex
@@ -47,7 +53,7 @@ type conductor struct {
 
 func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor, error) {
 	c := &conductor{
-		bus: b, log: log, now: func() time.Time { return time.Now().UTC() },
+		bus: b, log: log, now: func() time.Time { return time.Now().UTC() }, rates: throttle.New(),
 		running: map[string]bus.Entry[contract.ExperimentRecord]{}, wanted: map[train.JobID]train.Setting{}, published: map[event.Subject]bool{},
 	}
 	var errs [6]error
@@ -93,6 +99,9 @@ func (c *conductor) handleExperiment(ctx context.Context, m bus.Message) ([]even
 		return nil, fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
 	}
 	id := m.Parsed.ID
+	if err := c.inTime(m, kind); err != nil {
+		return nil, err
+	}
 	switch m.Parsed.Fact {
 	case event.FactSubmitted:
 		return c.submitted(ctx, id, m)
@@ -112,6 +121,21 @@ func (c *conductor) handleExperiment(ctx context.Context, m bus.Message) ([]even
 		}
 		return nil, c.enter(ctx, id, m, func(r *conduct.Record) { r.Retuned(body.Applied) })
 	}
+}
+
+// inTime returns poison for a request of the users of the bus, who share one key, if they ask too often together. Web
+// bounds each person before.
+func (c *conductor) inTime(m bus.Message, kind event.Kind) error {
+	who, err := m.Asker()
+	if err != nil || who.Role != identity.User || !kind.Asked() {
+		return nil //nolint:nilerr // a request without a proof is refused as that
+	}
+	const most = access.RequestsPerMinute
+	wait, taken := c.rates.Take(bus.Stranger, most, m.Stored)
+	if taken {
+		return nil
+	}
+	return fmt.Errorf("%w: TooManyRequests: %s asks for something more than %d times in a minute: ask again in %.0f s", bus.ErrPoison, bus.Stranger, most, math.Ceil(wait.Seconds()))
 }
 
 func stopMessage(b event.ExperimentStopRequested) string {

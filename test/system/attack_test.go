@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -298,6 +299,46 @@ func TestAUserOfTheBusWhoSubmitsTooOftenIsRefused(t *testing.T) {
 		t.Errorf("%d of 20 are refused, the last with %+v", refused, last)
 	}
 	a.unharmed()
+}
+
+// What users of the bus ask of jobs counts, too: the cancellation of another's job that comes too often is set aside. A
+// register that is folded again knows that.
+func TestAUserOfTheBusWhoAsksTooOftenIsRefused(t *testing.T) {
+	a := attack(t)
+	if exit, out := a.command("tenant", "set", "default", "--requests", "5"); exit != 0 {
+		t.Fatalf("exit code %d: %s", exit, out)
+	}
+	a.await("a job after the bound", func(map[train.JobID]train.Job) bool {
+		exit, out := a.command("tenant", "list", "-o", "json")
+		return exit == 0 && strings.Contains(out, `"requests_per_minute": 5`)
+	})
+	user := a.as(identity.User)
+	for subject, n := range map[string]int{"yard.job.nobody.cancel_requested.v1": 20, "yard.tune.nobody.stop_requested.v1": access.RequestsPerMinute + 300} {
+		for range n {
+			if err := user.Publish(subject, []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.eventually("what came too often is set aside", func() error {
+		refused := map[string]int{}
+		err := a.bus.Stored(a.ctx, event.StreamPoison, nil, time.Time{}, func(m bus.Message) {
+			if why, err := event.Decode[event.Poisoned](m.Data); err == nil && strings.Contains(why.Reason, "TooManyRequests") {
+				refused[why.Stream]++
+			}
+		})
+		if err == nil && (refused[event.StreamJobs] < 15 || refused[event.StreamTune] < 50) {
+			err = fmt.Errorf("%v", refused)
+		}
+		return err
+	})
+	if _, err := user.Request("yard.job.victim.cancel_requested.v1", []byte(`{}`), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	a.unharmed()
+	if exit, out := a.command("repair", "--check"); exit != 0 {
+		t.Errorf("register and stream differ: %s", out)
+	}
 }
 
 // A user cannot keep a fact of a service from being stored by taking its key.

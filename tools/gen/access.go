@@ -43,7 +43,7 @@ bounds but those of ` + "`planner.quotas`" + `. All changes act at once: fewer d
 person may submit and ask for something 1200 times a minute, or as often as ` + "`tenant set NAME --requests N`" + ` says for the people
 of a tenant; beyond it ` + "`TooManyRequests`" + ` says when to try again, and the command line waits. A person has at most 256 connections at once.
 The users of the bus share one key, ` + "`user.nk`" + `, and one such bound, that of the installation's tenant: what they submit beyond
-it is rejected with the same reason.
+it is rejected with the same reason, and other requests are set aside.
 ` + "`switchyard events --audit`" + ` shows who asked for what, and what was refused, also what came too often: after a hundred
 at once one in a second, which counts the others.
 
