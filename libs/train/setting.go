@@ -3,6 +3,7 @@ package train
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -23,11 +24,8 @@ type Setting struct {
 	BatchSize    int `json:"batch_size,omitempty"`
 	BatchDevices int `json:"batch_devices,omitempty"`
 	// AtStart names the values that the program learns in its command line, and that nothing else applies: another value
-	// needs a restart, wherever the job runs.
+	// needs a restart, wherever the job runs. ${name} stands for a value there, see Words.
 	AtStart []string `json:"at_start,omitempty"`
-	// Command and Env replace those of the job in an attempt if they use a parameter; otherwise they are empty.
-	Command []string          `json:"command,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
 	// PauseAfter is the number of epochs after which the job stops and holds no devices until the number is raised; 0
 	// means never.
 	PauseAfter int `json:"pause_after_epochs,omitempty"`
@@ -46,6 +44,23 @@ const (
 	// SettingPowerLimit is the power limit of each GPU of the job, in watts.
 	SettingPowerLimit = "power_limit_w"
 )
+
+// SettingNames lists them.
+func SettingNames() []string {
+	return []string{SettingCores, SettingMemoryMiB, SettingDevices, SettingMicroBatch, SettingPowerLimit}
+}
+
+// Words returns what ${name} stands for in the command and the environment of an attempt: the numbers of system
+// parameters, and nothing else.
+func (s Setting) Words() map[string]string {
+	words := map[string]string{}
+	for _, name := range SettingNames() {
+		if x, given := s.Values[name]; given {
+			words[name] = strconv.FormatFloat(x, 'f', -1, 64)
+		}
+	}
+	return words
+}
 
 // Same reports whether two settings ask for the same.
 func (s Setting) Same(other Setting) bool {

@@ -340,6 +340,9 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	if often := d.tooOften(s); len(often) > 0 {
 		return fit.Verdict{Reasons: often}, where, nil
 	}
+	if s, err = d.conducted(ctx, id, s); err != nil {
+		return verdict, where, err
+	}
 	by := d.identify(s.by)
 	if by.UID, err = d.uidOf(ctx, id, s); err != nil {
 		return verdict, where, err
@@ -357,7 +360,7 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 // notUploaded says that a person names a folder which he has not uploaded himself. The jobs of an array, which
 // admission submits, name that of the array.
 func (d *handler) notUploaded(ctx context.Context, s submission) ([]train.Reason, error) {
-	if s.by == "" || s.role != "web" || !train.IsUpload(s.spec.Upload) {
+	if s.by == "" || s.role != "web" && s.role != conductor || !train.IsUpload(s.spec.Upload) {
 		return nil, nil
 	}
 	if has, err := d.bus.HasUpload(ctx, s.by, s.spec.Upload); has || err != nil {

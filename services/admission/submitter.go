@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/user"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -28,6 +32,36 @@ func (d *handler) uidOf(ctx context.Context, id train.JobID, s submission) (int,
 		return 0, err
 	}
 	return e.Value.Spec.UID, nil
+}
+
+// conductor is the role that submits the jobs of trials.
+const conductor = "experiments"
+
+// conducted returns the submission of a trial's job as one of the person who asked for the experiment, if the experiment
+// makes this job.
+func (d *handler) conducted(ctx context.Context, id train.JobID, s submission) (submission, error) {
+	experiment, trial, is := contract.SplitTrialJob(string(id))
+	if !is || s.by != "" || s.role != conductor {
+		return s, nil
+	}
+	var asked bus.Message
+	subject := event.TuneSubject(experiment, event.FactSubmitted).String()
+	err := d.bus.StoredWhile(ctx, event.StreamTune, []string{subject}, time.Time{}, func(m bus.Message) bool {
+		asked = m // the first one stands
+		return false
+	})
+	if err != nil {
+		return s, fmt.Errorf("find who asked for the experiment %s: %w", experiment, err)
+	}
+	who, err := asked.Asker()
+	body, unread := event.Decode[event.ExperimentSubmitted](asked.Data)
+	var e contract.Experiment
+	if errors.Join(err, unread, json.Unmarshal(body.Experiment, &e)) != nil || !e.Tries(trial, s.spec) {
+		d.log.Warn("nobody has asked for this trial", "job", id)
+		return s, nil //nolint:nilerr // then it is the installation's, as what nobody asked for
+	}
+	s.by, s.peer = who.Person, fromSocket(who)
+	return s, nil
 }
 
 // fromSocket returns the person who asks if the service web proves that the kernel has named him.

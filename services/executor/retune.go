@@ -110,9 +110,8 @@ func (r *retuner) tune(ctx context.Context, a train.Attempt, s launch.Status, se
 	for _, name := range setting.AtStart {
 		applied.TakeByRestart(name, setting.Values[name], a.Setting.Values[name])
 	}
-	tunable := []string{train.SettingCores, train.SettingMemoryMiB, train.SettingDevices, train.SettingMicroBatch, train.SettingPowerLimit}
 	for name := range setting.Values {
-		if !slices.Contains(tunable, name) {
+		if !slices.Contains(train.SettingNames(), name) {
 			applied.Refuse(name, "it cannot be changed while a job runs")
 		}
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -38,21 +39,53 @@ func (s server) experiment(route api.Route, r *http.Request) (answer, error) {
 	if _, err := route.Decode(r.URL.Query()); err != nil {
 		return answer{}, err
 	}
+	record, err := s.recordOfExperiment(r)
+	if err == nil {
+		err = s.may(r, access.SeeSpec, ownerOfExperiment(record))
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: view.DescribeExperiment(record)}, nil
+}
+
+// recordOfExperiment returns the record of the experiment that a path names.
+func (s server) recordOfExperiment(r *http.Request) (*contract.ExperimentRecord, error) {
 	bucket, err := bus.OpenKV(r.Context(), s.bus, contract.Experiments)
 	if err != nil {
-		return answer{}, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 	}
 	id := r.PathValue("id")
 	entry, err := bucket.Get(r.Context(), id)
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
-		return answer{}, problemError{problem(http.StatusNotFound, "no experiment "+id, "`switchyard tune ps` lists them")}
+		return nil, problemError{problem(http.StatusNotFound, "no experiment "+id, "`switchyard tune ps` lists them")}
 	case err != nil:
-		return answer{}, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 	}
-	job := entry.Value.Experiment.Job
-	if err := s.may(r, access.SeeSpec, access.Owner{User: job.User, Tenant: job.Tenant}); err != nil {
-		return answer{}, err
+	return &entry.Value, nil
+}
+
+func ownerOfExperiment(r *contract.ExperimentRecord) access.Owner {
+	return access.Owner{User: r.Experiment.Job.User, Tenant: r.Experiment.Job.Tenant}
+}
+
+// ownedExperiment writes into an experiment whose its trials are, unless it says that itself or the owner of the
+// installation asks, who has no name. What is no experiment is refused by others.
+func ownedExperiment(experiment json.RawMessage, person string) json.RawMessage {
+	var e, job map[string]json.RawMessage
+	if person == "" || json.Unmarshal(experiment, &e) != nil || json.Unmarshal(e["job"], &job) != nil || job == nil || job["user"] != nil {
+		return experiment
 	}
-	return answer{body: view.DescribeExperiment(&entry.Value)}, nil
+	user, _ := json.Marshal(person)
+	job["user"] = user
+	written, err := json.Marshal(job)
+	if err != nil {
+		return experiment
+	}
+	e["job"] = written
+	if written, err = json.Marshal(e); err != nil {
+		return experiment
+	}
+	return written
 }

@@ -131,6 +131,13 @@ func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, err
 		return person, err
 	}
 	op := operationOf(kind)
+	if kind.Entity == "tune" && op == access.Cancel {
+		record, err := s.recordOfExperiment(r)
+		if err != nil {
+			return person, err
+		}
+		return person, s.may(r, op, ownerOfExperiment(record))
+	}
 	if kind.Entity != "job" || op == access.Submit {
 		return person, s.may(r, op, access.Owner{})
 	}
@@ -140,8 +147,11 @@ func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, err
 // attribute writes into the body of a request who asks. What the body itself says about that counts only if it comes
 // from the owner of the installation.
 func attribute(body any, person access.Person) {
-	if b, is := body.(*event.Submitted); is && person.Name != "" {
+	switch b := body.(type) {
+	case *event.Submitted:
 		b.User = cmp.Or(b.User, person.Name)
+	case *event.ExperimentSubmitted:
+		b.Experiment = ownedExperiment(b.Experiment, person.Name)
 	}
 	event.Attribute(body, person.Name)
 }
@@ -165,7 +175,7 @@ func operationOf(kind event.Kind) access.Operation {
 		return access.ChangeTenant
 	}
 	switch kind.Fact {
-	case event.FactCancelRequested:
+	case event.FactCancelRequested, event.FactStopRequested:
 		return access.Cancel
 	case event.FactEditRequested:
 		return access.Edit

@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -71,6 +73,8 @@ type lab struct {
 	dir, programs, attacker string
 	svc, ann, bob           person
 	procs                   map[string]*exec.Cmd
+	// port is that of the bus.
+	port int
 	// users are those that were made for the test.
 	users []string
 	ctx   context.Context //nolint:containedctx // the length of one test
@@ -91,7 +95,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
-	l := &lab{t: t, dir: dir, programs: filepath.Join(dir, "bin"), procs: map[string]*exec.Cmd{}, ctx: ctx}
+	l := &lab{t: t, dir: dir, programs: filepath.Join(dir, "bin"), procs: map[string]*exec.Cmd{}, ctx: ctx, port: bustest.FreePort(t)}
 	l.attacker = filepath.Join(l.programs, "attacker")
 	t.Cleanup(func() { cancel(); l.end() })
 	l.must(os.Chmod(dir, 0o755))
@@ -122,7 +126,7 @@ process: {http: "127.0.0.1:0"}
 executor: {run_as: submitter, launcher: %s, launcher_jobs: %s}
 nodeagent: {device_kind: cpu, cpu_slots: 2}
 web: {shared_socket: %s}
-`, bustest.FreePort(t), l.path("data"), l.path("launcher.sock"), l.path("jobs"), l.path("run/web.sock")))
+`, l.port, l.path("data"), l.path("launcher.sock"), l.path("jobs"), l.path("run/web.sock")))
 	return l
 }
 
@@ -268,7 +272,8 @@ func (l *lab) end() {
 			_ = groups.Remove()
 		}
 	}
-	for _, name := range l.users { // whose processes have ended by now
+	for _, name := range l.users { // whose processes have ended by now, but for those of podman, which runs on
+		_ = exec.Command("pkill", "-KILL", "-u", name).Run() // the user is of this test alone
 		if out, err := exec.Command("userdel", name).CombinedOutput(); err != nil {
 			l.t.Errorf("the user %s is left: %v: %s", name, err, out)
 		}
@@ -353,4 +358,13 @@ func (l *lab) sign(job train.Job) train.Job {
 	job.Seal, err = key.Sign(job)
 	l.must(err)
 	return job
+}
+
+// publishAs submits a job with the key of a service, which says nothing of a person.
+func (l *lab) publishAs(role, id string, spec train.Spec) {
+	l.t.Helper()
+	b, err := bus.Connect(l.ctx, bus.Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", l.port), Name: role, Keys: l.path("data/keys")})
+	l.must(err)
+	defer b.Close()
+	l.must(b.Publish(l.ctx, event.OnceFact(train.JobID(id), event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))
 }

@@ -36,6 +36,8 @@ func TestAServerForSeveralPeople(t *testing.T) {
 		{"an uploaded folder is its submitter's", uploads},
 		{"secrets are read with the rights of the submitter", secrets},
 		{"the jobs of an array get the secrets of their submitter", carried},
+		{"a job goes on from what its submitter has saved", continued},
+		{"trials are jobs of who asked for the experiment", trials},
 		{"a job sees and signals its own processes alone", processes},
 		{"output is its owner's", output},
 		{"the launcher starts only what admission has signed, once", launches},

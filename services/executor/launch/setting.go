@@ -100,19 +100,18 @@ func (s Setting) Home() train.Node {
 
 // Tuned returns the spec with the system parameters that an attempt is started with.
 func Tuned(spec train.Spec, a train.Attempt) train.Spec {
-	s := a.Setting
 	spec.BatchSize = LocalBatch(spec, a)
-	if len(s.Command) > 0 {
-		spec.Command = s.Command
+	words := a.Setting.Words()
+	if len(words) == 0 {
+		return spec
 	}
-	if len(s.Env) > 0 {
-		env := maps.Clone(s.Env)
-		for name, value := range spec.Env {
-			if _, other := env[name]; !other {
-				env[name] = value
-			}
-		}
-		spec.Env = env
+	spec.ScriptPath = train.Filled(spec.ScriptPath, words)
+	spec.Command, spec.Env = slices.Clone(spec.Command), maps.Clone(spec.Env)
+	for i, word := range spec.Command {
+		spec.Command[i] = train.Filled(word, words)
+	}
+	for name, value := range spec.Env {
+		spec.Env[name] = train.Filled(value, words)
 	}
 	return spec
 }

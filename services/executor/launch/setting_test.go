@@ -83,3 +83,16 @@ func TestServersStartWhereTheyWerePlanned(t *testing.T) {
 		}
 	}
 }
+
+// System parameters are filled into what an attempt runs: numbers, under their own names alone.
+func TestSystemParametersAreFilledIn(t *testing.T) {
+	spec := train.Spec{Command: []string{"sh", "-c", "train --cores ${cores} ${HOME} ${memory_mib}"}, Env: map[string]string{"OPTS": "-Xmx${memory_mib}m"}, ScriptPath: "${cores}.py"}
+	a := train.Attempt{Setting: train.Setting{Values: map[string]float64{"cores": 4, "HOME": 7, "memory_mib": 4096}}}
+	got := Tuned(spec, a)
+	if got.Command[2] != "train --cores 4 ${HOME} 4096" || got.Env["OPTS"] != "-Xmx4096m" || got.ScriptPath != "4.py" {
+		t.Errorf("%+v", got)
+	}
+	if spec.Command[2] != "train --cores ${cores} ${HOME} ${memory_mib}" || spec.Env["OPTS"] != "-Xmx${memory_mib}m" {
+		t.Errorf("the spec was changed: %+v", spec)
+	}
+}

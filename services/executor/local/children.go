@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
@@ -136,8 +137,8 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 				return
 			}
 			s.note(e)
-		case <-signals:
-			s.interrupt()
+		case signal := <-signals:
+			s.obey(signal)
 		case <-s.proxy.Ends():
 			s.askToEnd()
 		case <-s.look():
@@ -156,6 +157,17 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 			s.killAll()
 			sweep = time.After(sweepInterval)
 		}
+	}
+}
+
+// obey does what a signal asks for.
+func (s *supervisor) obey(signal os.Signal) {
+	if signal != launcher.RetuneSignal {
+		s.interrupt()
+		return
+	}
+	if err := s.retune(); err != nil {
+		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 const capabilityName = "capability"
 
 // continued is the file that says that a job has its copy of the checkpoints of the job that it continues.
-func (b *Backend) continued(job train.JobID) string { return filepath.Join(b.Job(job), "continued") }
+func (b *Backend) continued(job train.JobID) string { return filepath.Join(b.Own(job), "continued") }
 
 var (
 	errContinue     = errors.New("continue")

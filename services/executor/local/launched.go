@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,6 +114,9 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 	if err == nil {
 		err = b.fetch(s)
 	}
+	if err == nil {
+		err = b.copyCheckpoints(context.Background(), s)
+	}
 	if err != nil {
 		return made, new(unstarted(err)), nil
 	}
@@ -160,11 +164,9 @@ func (b *Backend) fetch(s launch.Setting) error {
 var secretPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 var (
-	errChosen    = errors.New("an experiment has changed the command or the variables of the job, which admission has not signed: jobs that run as their submitters run as they were submitted")
-	errImage     = errors.New("an image cannot run as the submitter yet: the engine of containers has rights of its own. Leave image out, or start the container in the command, with the rights that you have")
-	errContinued = errors.New("continue is not possible where jobs run as their submitters: name the folder of the other job's checkpoints as snapshots_dir")
-	errSecret    = errors.New("want secrets of 64 hexadecimal digits")
-	errOtherJob  = errors.New("the executor speaks of another attempt than the launcher")
+	errImage    = errors.New("an image cannot run as the submitter yet: the engine of containers has rights of its own. Leave image out, or start the container in the command, with the rights that you have")
+	errSecret   = errors.New("want secrets of 64 hexadecimal digits")
+	errOtherJob = errors.New("the executor speaks of another attempt than the launcher")
 )
 
 // trusted returns the setting of an attempt as far as the executor may say it: what runs is the signed spec's.
@@ -175,12 +177,8 @@ func trusted(l launcher.Start, said launch.Setting) (launch.Setting, error) {
 		return s, errOtherJob
 	case !secretPattern.MatchString(said.Capability) || !secretPattern.MatchString(said.Token):
 		return s, errSecret
-	case len(said.Attempt.Setting.Command) > 0 || len(said.Attempt.Setting.Env) > 0:
-		return s, errChosen
 	case spec.Image != "":
 		return s, errImage
-	case spec.Continue != "":
-		return s, errContinued
 	}
 	s.Spec = launch.Tuned(spec, said.Attempt)
 	s.Base, s.Passed, s.PythonPath = l.User.Environment(l.Env), nil, l.PythonPath

@@ -13,6 +13,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 )
 
 // narrowed returns the first cores processors; cores 0 means all.
@@ -27,13 +28,10 @@ func narrowed(cpus []int, cores int) []int {
 // number of their processors. If more are wanted than there are, it refuses and gives them all, as a new start would.
 // The parameters of a container, and the memory that the processes may take, are set at the start.
 func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error) {
-	var applied train.Applied
 	if b.launched(a.Job, a.Number) { // whose threads belong to another user
-		for name, value := range wanted.Values {
-			applied.TakeByRestart(name, value, a.Setting.Values[name])
-		}
-		return applied, nil
+		return b.retuneLaunched(a, s, wanted)
 	}
+	var applied train.Applied
 	l, found, err := readJSON[Launch](filepath.Join(b.Attempt(a.Job, a.Number), launchName))
 	if err != nil || !found {
 		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
@@ -55,6 +53,63 @@ func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wa
 		applied.Take(name, value)
 	}
 	return applied, nil
+}
+
+// tunedFile is what a supervisor writes down once it has given its processes as many processors as the launcher said.
+type tunedFile struct {
+	Cores int `json:"cores"`
+	// Refused says why they cannot have that number. Restarts is set if they need a restart for it.
+	Refused  string `json:"refused,omitempty"`
+	Restarts bool   `json:"restarts,omitempty"`
+}
+
+// tunedName is the tunedFile in the folder of an attempt.
+const tunedName = "tuned.json"
+
+// retuneLaunched has the launcher tell the supervisor of an attempt. Until that has written down what it did, the value
+// is neither taken nor refused.
+func (b *Backend) retuneLaunched(a train.Attempt, s launch.Status, wanted train.Setting) (applied train.Applied, err error) {
+	for name, value := range wanted.Values {
+		started := a.Setting.Values[name]
+		if name != train.SettingCores || s.Phase == launch.Exited || a.Setting.Generation == wanted.Generation {
+			applied.TakeByRestart(name, value, started)
+			continue
+		}
+		tuned, _, err := readWhole[tunedFile](filepath.Join(b.people.Attempt(a.Job, a.Number), tunedName))
+		if err == nil && tuned.Cores != int(value) {
+			err = b.people.launcher.Retune(a.Job, a.Number, int(value))
+		}
+		_, unable := errors.AsType[*launcher.RefusedError](err)
+		switch {
+		case err != nil && !unable:
+			return applied, fmt.Errorf("retune %s: %w", a.Job, err)
+		case unable || tuned.Cores == int(value) && tuned.Restarts:
+			applied.TakeByRestart(name, value, started)
+		case tuned.Cores == int(value) && tuned.Refused != "":
+			applied.Refuse(name, tuned.Refused)
+		case tuned.Cores == int(value):
+			applied.Take(name, value)
+		}
+	}
+	return applied, nil
+}
+
+// retune gives the processes as many of their processors as the launcher has written down.
+func (s *supervisor) retune() error {
+	layout := Layout{DataDir: filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(s.dir)))), People: true}
+	text, err := os.ReadFile(launcher.CoresFile(layout, s.launch.Job))
+	if err != nil {
+		return fmt.Errorf("retune: %w", err)
+	}
+	cores, err := strconv.Atoi(string(text))
+	if err != nil {
+		return fmt.Errorf("retune: %w", err)
+	}
+	tuned := tunedFile{Cores: cores, Refused: s.launch.lacks(cores), Restarts: s.launch.Runtime != noRuntime}
+	if !tuned.Restarts {
+		err = keepOn(s.launch, launch.Status{PID: os.Getpid()}, cores)
+	}
+	return errors.Join(err, writeJSON(filepath.Join(s.dir, tunedName), tuned, replacing(s.shared)))
 }
 
 // lacks explains why processes cannot have that many processors; it is empty if they can.

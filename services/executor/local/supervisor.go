@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local/horovod"
+	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
@@ -69,6 +70,9 @@ const retryWrite = time.Second
 func supervise(dir string, shared bool) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	if shared {
+		signal.Notify(signals, launcher.RetuneSignal)
+	}
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen.Screen{}, shared: shared}

@@ -570,7 +570,7 @@ func TestWhatAnAttemptHasStays(t *testing.T) {
 	}
 }
 
-// An attempt of a trial starts with a command and an environment that contain the values of its newest setting.
+// A setting has the values; the job's texts keep the names of system parameters, which attempts fill in.
 func TestSettingsSayWhatIsStarted(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)
 	e.Job.Command, e.Job.Env = []string{"train", "--memory", "${memory_mib}"}, map[string]string{"MEMORY": "${memory_mib}m", "HOME": "/h"}
@@ -581,12 +581,13 @@ func TestSettingsSayWhatIsStarted(t *testing.T) {
 	trial.JobState = ""
 	trial.Settings = append(trial.Settings, contract.SettingValues{file.MemoryMiB: 1024, file.MicroBatch: 8})
 	got := w.record.Settings()[0]
-	want := train.Setting{
-		Job: "exp-t0", Experiment: "exp", Generation: uint64(len(trial.Settings)), Values: trial.Setting(), BatchSize: 32,
-		Command: []string{"train", "--memory", "1024"}, Env: map[string]string{"MEMORY": "1024m"},
-	}
+	want := train.Setting{Job: "exp-t0", Experiment: "exp", Generation: uint64(len(trial.Settings)), Values: trial.Setting(), BatchSize: 32}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("wanted is %+v, want %+v", got, want)
+	}
+	job := e.TrialJob(0, 1, trial.Params, trial.Setting())
+	if job.Command[2] != "${memory_mib}" || job.Env["MEMORY"] != "${memory_mib}m" {
+		t.Errorf("the job of the trial is %+v", job)
 	}
 }
 

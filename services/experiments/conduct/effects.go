@@ -2,7 +2,6 @@ package conduct
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -29,10 +28,8 @@ func (r *Record) setting(t *contract.Trial) train.Setting {
 	if t.Epochs < r.Experiment.Search.MaxEpochs {
 		s.PauseAfter = t.Epochs
 	}
-	// A command that contains parameters differs between settings.
-	template, job := r.Experiment.Job, r.experiment().TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
 	if s.Wants(train.SettingMicroBatch) {
-		s.BatchSize = job.BatchSize
+		s.BatchSize = r.experiment().TrialJob(t.ID, t.Epochs, t.Params, t.Setting()).BatchSize
 	}
 	for _, f := range r.Experiment.System {
 		if f.AtStart {
@@ -40,17 +37,6 @@ func (r *Record) setting(t *contract.Trial) train.Setting {
 		}
 	}
 	s.BatchDevices = r.experiment().BatchDevices()
-	if !slices.Equal(job.Command, template.Command) {
-		s.Command = job.Command
-	}
-	for name, value := range template.Env {
-		if job.Env[name] != value {
-			if s.Env == nil {
-				s.Env = map[string]string{}
-			}
-			s.Env[name] = job.Env[name]
-		}
-	}
 	return s
 }
 

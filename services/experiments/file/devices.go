@@ -12,15 +12,7 @@ import (
 // SizesTrials reports whether trials get other numbers of devices while they run.
 func (e Experiment) SizesTrials() bool { return len(e.sizes()) > 1 }
 
-// sizes returns the numbers of devices that a running trial may get. It is submitted with the first. The list is nil
-// if the number does not change while a trial runs.
-func (e Experiment) sizes() []float64 {
-	i := slices.IndexFunc(e.System, func(f contract.Factor) bool { return f.Name == Devices && !f.Fixed })
-	if i < 0 || e.Mode != PipeTune {
-		return nil
-	}
-	return e.System[i].Values
-}
+func (e Experiment) sizes() []float64 { return contract.Experiment(e).Sizes() }
 
 // BatchDevices returns the number of devices whose batches make one step of the training, however many devices the job
 // has. It is 0 if every device has the batch size of the job, however many there are.
@@ -63,7 +55,7 @@ func (e Experiment) FrozenDevices() (field, wrong string) {
 		}
 	}
 	for field, text := range e.texts() {
-		for name := range placeholders(text) {
+		for name := range train.Placeholders(text) {
 			if name == Devices {
 				return field, fmt.Sprintf("a trial does not always get the devices that it is to have: read NUM_GPUS and NUM_NODES instead of ${%s}", Devices)
 			}
@@ -85,19 +77,4 @@ func (e Experiment) batches() []float64 {
 		}
 	}
 	return all
-}
-
-// submit makes the job of a trial request the devices it begins with, and gives it a strategy that works with several.
-func (e Experiment) submit(job *train.Spec, setting map[string]float64) {
-	n := int(setting[Devices])
-	if sizes := e.sizes(); len(sizes) > 0 {
-		n = int(sizes[0])
-	}
-	if n > 0 {
-		*job = job.Expanded()
-		job.MinDevices, job.MaxDevices = n, n
-	}
-	if e.SizesTrials() && job.Strategy == "" {
-		job.Strategy = train.StrategyAllReduce
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -33,19 +32,17 @@ type Experiment contract.Experiment
 
 // Names of the system parameters.
 const (
-	Cores      = "cores"
-	MemoryMiB  = "memory_mib"
-	Devices    = "devices"
-	MicroBatch = "micro_batch"
-	PowerLimit = "power_limit_w"
+	Cores      = train.SettingCores
+	MemoryMiB  = train.SettingMemoryMiB
+	Devices    = train.SettingDevices
+	MicroBatch = train.SettingMicroBatch
+	PowerLimit = train.SettingPowerLimit
 )
-
-func factorNames() []string { return []string{Cores, MemoryMiB, Devices, MicroBatch, PowerLimit} }
 
 // CheckFactor checks a system parameter that did not come from a file.
 func CheckFactor(f contract.Factor) error {
-	if !slices.Contains(factorNames(), f.Name) {
-		return fmt.Errorf("system: %.80q is none of %s", f.Name, strings.Join(factorNames(), ", "))
+	if !slices.Contains(train.SettingNames(), f.Name) {
+		return fmt.Errorf("system: %.80q is none of %s", f.Name, strings.Join(train.SettingNames(), ", "))
 	}
 	if len(f.Values) == 0 {
 		return fmt.Errorf("system.%s: want a list of values, the default first", f.Name)
@@ -162,42 +159,10 @@ func (e Experiment) Setting(params search.Params) map[string]float64 {
 	return setting
 }
 
-// TrialJob returns the job of a trial with a setting of system parameters: the one from Setting, or a later one. The
-// job finds parameters in its environment (train.ParameterVariable), and ${name} in its texts is replaced by a
-// parameter or system parameter, ${epochs} by the epochs to train (FrozenEpochs). A parameter that the trial does not
-// have is replaced by nothing. The batch size of the job follows batch_size. Its number of devices follows devices,
-// unless that changes while trials run. MaxEpochs stays that of a whole training.
+// TrialJob returns the job of a trial that begins with a setting of system parameters: the one from Setting, or a later
+// one.
 func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting map[string]float64) train.Spec {
-	job := e.Job
-	job.Name = fmt.Sprintf("%s-%d", e.Name, trial)
-	words := map[string]string{epochsWord: strconv.Itoa(epochs)}
-	job.Env = maps.Clone(job.Env)
-	if job.Env == nil {
-		job.Env = map[string]string{}
-	}
-	for _, p := range e.Space {
-		words[p.Name] = ""
-		if v, ok := params[p.Name]; ok {
-			words[p.Name] = v.String()
-			job.Env[train.ParameterVariable(p.Name)] = v.String()
-		}
-	}
-	for name, x := range setting {
-		words[name] = contract.Number(x).String()
-	}
-	job.Command = slices.Clone(job.Command)
-	for i, word := range job.Command {
-		job.Command[i] = filled(word, words)
-	}
-	job.ScriptPath = filled(job.ScriptPath, words)
-	for name, value := range job.Env {
-		job.Env[name] = filled(value, words)
-	}
-	if batch, ok := params[batchSize].Float(); ok {
-		job.BatchSize = int(batch)
-	}
-	e.submit(&job, setting)
-	return job
+	return contract.Experiment(e).TrialJob(trial, epochs, params, int(setting[Devices]))
 }
 
 // texts yields the texts of the job that may contain ${name}, with their fields.
@@ -226,7 +191,7 @@ func (e Experiment) FrozenEpochs() (field, wrong string) {
 		return "", ""
 	}
 	for field, text := range e.texts() {
-		for name := range placeholders(text) {
+		for name := range train.Placeholders(text) {
 			if name == epochsWord {
 				return "job." + field, fmt.Sprintf("a job is submitted once: ${%s} would stay the epochs of the first rung of %s, and no trial could go on after them", epochsWord, e.Search.Algorithm)
 			}
@@ -237,47 +202,9 @@ func (e Experiment) FrozenEpochs() (field, wrong string) {
 
 // Names with a meaning of their own.
 const (
-	epochsWord = "epochs"
-	batchSize  = "batch_size"
+	epochsWord = contract.EpochsWord
+	batchSize  = contract.BatchSizeParameter
 )
-
-// filled replaces each ${name} that is in words. It leaves other names to the shell.
-func filled(text string, words map[string]string) string {
-	var b strings.Builder
-	for name, before := range placeholders(text) {
-		b.WriteString(before)
-		if word, ok := words[name]; ok {
-			b.WriteString(word)
-		} else if name != "" {
-			b.WriteString("${" + name + "}")
-		}
-	}
-	return b.String()
-}
-
-// placeholders yields each name in ${name} with the text before it, and at the end an empty name with the rest.
-func placeholders(text string) func(yield func(name, before string) bool) {
-	return func(yield func(string, string) bool) {
-		rest, from := text, 0
-		for {
-			i := strings.Index(rest[from:], "${")
-			if i < 0 {
-				yield("", rest)
-				return
-			}
-			i += from
-			name, after, closed := strings.Cut(rest[i+2:], "}")
-			if !closed || !identifier(name) {
-				from = i + 2
-				continue
-			}
-			if !yield(name, rest[:i]) {
-				return
-			}
-			rest, from = after, 0
-		}
-	}
-}
 
 // identifier reports whether s may name a parameter.
 func identifier(s string) bool { return strict.Identifier(s) && len(s) <= train.MaxIDLength }

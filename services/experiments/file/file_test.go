@@ -95,7 +95,7 @@ func TestTrialJob(t *testing.T) {
 		"cores": contract.Number(1), "devices": contract.Number(2), "power_limit_w": contract.Number(112.5),
 	}
 	job := e.TrialJob(4, 3, params, e.Setting(params))
-	if want := []string{"bin/trainer", "-lr", "0.01", "-cores", "1", "${HOME}/x", "$5 ${not closed"}; !slices.Equal(job.Command, want) {
+	if want := []string{"bin/trainer", "-lr", "0.01", "-cores", "${cores}", "${HOME}/x", "$5 ${not closed"}; !slices.Equal(job.Command, want) {
 		t.Errorf("command %q", job.Command)
 	}
 	env := map[string]string{
@@ -285,7 +285,7 @@ func TestPipeTune(t *testing.T) {
 	job := e.TrialJob(0, 2, params, map[string]float64{Cores: 4, MemoryMiB: 4096})
 	line := strings.Join(job.Command, " ")
 	for _, part := range []string{
-		"--total-executor-cores 4 --executor-cores 4 --executor-memory 4096m", "--batchSize 1024 --learningRate 0.001 --endTriggerNum 5 --learning_rate_decay 0.2", "python -m switchyard.spark spark-submit --master",
+		"--total-executor-cores ${cores} --executor-cores 4 --executor-memory ${memory_mib}m", "--batchSize 1024 --learningRate 0.001 --endTriggerNum 5 --learning_rate_decay 0.2", "python -m switchyard.spark spark-submit --master",
 	} {
 		if !strings.Contains(line, part) {
 			t.Errorf("command %s\nwithout %s", line, part)
@@ -379,6 +379,9 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, a := range s.Next(nil, 2) {
 			job := e.TrialJob(a.Trial, a.Epochs, a.Params, e.Setting(a.Params))
+			if !contract.Experiment(e).Tries(a.Trial, job) {
+				t.Fatalf("not its own job: %+v", job)
+			}
 			if len(job.Command) != len(e.Job.Command) || job.BatchSize < 0 {
 				t.Fatalf("job %+v", job)
 			}

@@ -114,7 +114,7 @@ func (r *reader) parameterName(key *strict.Entry, space search.Space) {
 	switch {
 	case !identifier(name):
 		r.AddAt(key.Position, strict.CodeValue, "space", "", "parameter %.80q: want letters, digits and '_', not beginning with a digit", name)
-	case name == epochsWord || slices.Contains(factorNames(), name):
+	case name == epochsWord || slices.Contains(train.SettingNames(), name):
 		r.AddAt(key.Position, strict.CodeValue, "space."+name, "", "has a meaning of its own: choose another name, or give it in system")
 	case slices.ContainsFunc(space, func(p contract.Parameter) bool { return strings.EqualFold(p.Name, name) }):
 		r.AddAt(key.Position, strict.CodeValue, "space."+name, "", "differs from another name in upper and lower case alone")
@@ -253,9 +253,9 @@ func (r *reader) search(n *strict.Node) contract.SearchConfig {
 }
 
 func (r *reader) system(n *strict.Node) []contract.Factor {
-	f := r.Object(n, "system", factorNames()...)
+	f := r.Object(n, "system", train.SettingNames()...)
 	var factors []contract.Factor
-	for _, name := range factorNames() {
+	for _, name := range train.SettingNames() {
 		field := "system." + name
 		factor := contract.Factor{Name: name}
 		for i, item := range r.Items(f[name], field) {
@@ -307,7 +307,7 @@ func (r *reader) placeholders(n *strict.Node, e Experiment) {
 		known = append(known, f.Name)
 	}
 	for field, text := range e.texts() {
-		for name := range placeholders(text) {
+		for name := range train.Placeholders(text) {
 			if name != "" && name == strings.ToLower(name) && !slices.Contains(known, name) {
 				r.Add(n.Find(field), "job."+field, strict.Near(name, known), "${%s} stands for no parameter", name)
 			}

@@ -217,6 +217,8 @@ func Collection(entity string) string {
 		return "jobs"
 	case "node":
 		return "nodes"
+	case "tune":
+		return "experiments"
 	case event.EntityUser:
 		return "users"
 	case event.EntityTenant:

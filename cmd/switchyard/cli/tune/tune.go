@@ -129,11 +129,19 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 	if f.printEvent {
 		return a.PrintJSON(map[string]any{"subject": fact.Subject.String(), "body": fact.Body})
 	}
+	var repeat bool
+	err = a.WithYard(cmd, func(ctx context.Context, y console.Yard) (err error) {
+		repeat, err = y.Publish(ctx, fact)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !a.HasBus(cmd.Context()) { // the records of experiments are read there
+		fmt.Fprintf(a.Stderr, "experiment %s is submitted; its trials are the jobs %s-t0, %s-t1, ..\n", id, id, id)
+		return nil
+	}
 	return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-		repeat, err := console.OnBus(b, time.Now).Publish(ctx, fact)
-		if err != nil {
-			return err
-		}
 		r, err := begun(ctx, b, id)
 		if err != nil {
 			return err

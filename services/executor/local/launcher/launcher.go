@@ -153,10 +153,29 @@ func (l *Launcher) do(ctx context.Context, r request, file *os.File) (left int, 
 		return 0, groups.Signal(known.PID, unix.SIGTERM)
 	case doKill:
 		return groups.Kill(), nil
+	case doRetune:
+		return 0, l.retune(r, known, groups)
 	case doForget:
 		return 0, l.forget(r, groups)
 	}
 	return 0, refused("the launcher does not know how to %.80q", r.Do)
+}
+
+// retune tells the supervisor of an attempt how many processors each process gets. It moves the user's threads itself,
+// with the user's rights, within those that the attempt was started on.
+func (l *Launcher) retune(r request, known Record, groups cgroup.Groups) error {
+	if r.Attempt != known.Attempt || !known.Retunes || known.PID == 0 || known.BootID != bootID() || r.Cores < 1 {
+		return refused("attempt %d of %s cannot be given %d processors", r.Attempt, r.Job.ID, r.Cores)
+	}
+	path := CoresFile(l.layout(), r.Job.ID)
+	err := os.WriteFile(path+".new", []byte(strconv.Itoa(r.Cores)), 0o644) // it is no secret, and root owns the folder
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write down the processors of %s: %w", r.Job.ID, err)
+	}
+	return groups.Signal(known.PID, RetuneSignal)
 }
 
 // launch starts an attempt of a job that admission has signed, unless it, or a later one, was started before.
@@ -232,7 +251,7 @@ func (l *Launcher) start(r request, now Record, u User, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	now.PID, now.PIDStart = at.PID, at.Start
+	now.PID, now.PIDStart, now.Retunes = at.PID, at.Start, true
 	if err := now.write(l.layout(), r.Job.ID, installation.ReplaceShared); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ const (
 	doSignal = "signal" // ask the supervisor of an attempt to end it
 	doKill   = "kill"   // kill what is left of an attempt
 	doForget = "forget" // remove the folder of an attempt that is over
+	doRetune = "retune" // give the processes of an attempt another number of their processors
 )
 
 // request is what the service asks for: one JSON object, and the rest of the stream is empty. The file that may come
@@ -40,6 +41,8 @@ type request struct {
 	// Bounds are those of the control group. Asked is for the supervisor, which believes of it no more than it must.
 	Bounds cgroup.Bounds   `json:"bounds,omitzero"`
 	Asked  json.RawMessage `json:"asked,omitempty"`
+	// Cores is the number of processors for each process.
+	Cores int `json:"cores,omitempty"`
 }
 
 // answer is the launcher's answer. Refused says that asking again is of no use.
@@ -90,6 +93,13 @@ func (c Client) Kill(job train.JobID, attempt int) (left int, err error) {
 // Forget removes the folder of an attempt without processes.
 func (c Client) Forget(job train.JobID, attempt int) error {
 	_, err := c.ask(request{Do: doForget, Job: train.Job{ID: job}, Attempt: attempt}, nil)
+	return err
+}
+
+// Retune asks the supervisor of an attempt to keep each process on some of its processors. It returns a RefusedError if
+// the supervisor does not know how to.
+func (c Client) Retune(job train.JobID, attempt, cores int) error {
+	_, err := c.ask(request{Do: doRetune, Job: train.Job{ID: job}, Attempt: attempt, Cores: cores}, nil)
 	return err
 }
 

@@ -27,6 +27,16 @@ type Record struct {
 	Groups   cgroup.Groups `json:"groups"`
 	// Bounded is set if the kernel bounds the memory of the groups.
 	Bounded bool `json:"bounded,omitempty"`
+	// Retunes is set if the supervisor knows RetuneSignal. It would end others.
+	Retunes bool `json:"retunes,omitempty"`
+}
+
+// RetuneSignal tells a supervisor that CoresFile says another number.
+const RetuneSignal = unix.SIGUSR1
+
+// CoresFile is the file in which the launcher writes down how many processors each process of the running attempt gets.
+func CoresFile(l installation.Layout, job train.JobID) string {
+	return filepath.Join(l.Job(job), "cores")
 }
 
 // recordName is the file in the folder of a job.

@@ -1,0 +1,55 @@
+package train
+
+import (
+	"iter"
+	"strings"
+)
+
+// Filled replaces each ${name} in a text that is among some words. It leaves other names to the shell.
+func Filled(text string, words map[string]string) string {
+	var b strings.Builder
+	for name, before := range Placeholders(text) {
+		b.WriteString(before)
+		if word, ok := words[name]; ok {
+			b.WriteString(word)
+		} else if name != "" {
+			b.WriteString("${" + name + "}")
+		}
+	}
+	return b.String()
+}
+
+// Placeholders yields each name in ${name} with the text before it, and at the end an empty name with the rest.
+func Placeholders(text string) iter.Seq2[string, string] {
+	return func(yield func(name, before string) bool) {
+		rest, from := text, 0
+		for {
+			i := strings.Index(rest[from:], "${")
+			if i < 0 {
+				yield("", rest)
+				return
+			}
+			i += from
+			name, after, closed := strings.Cut(rest[i+2:], "}")
+			if !closed || !isPlaceholder(name) {
+				from = i + 2
+				continue
+			}
+			if !yield(name, rest[:i]) {
+				return
+			}
+			rest, from = after, 0
+		}
+	}
+}
+
+// isPlaceholder reports whether a name may stand for a parameter.
+func isPlaceholder(name string) bool {
+	for i, r := range name {
+		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxIDLength
+}

@@ -1,0 +1,88 @@
+package runas
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// continued lets ann go on from what an earlier job of hers has saved, and bob try the same.
+func continued(l *lab) {
+	flags := []string{"--checkpoint", "ck*", "--progress", `epoch (?P<epoch>\d+)`}
+	l.submit(l.ann, "saves", flags, "sh", "-c", `echo hers > ck1; echo "epoch 1"; sleep 0.5`)
+	if job, out := l.ended(l.ann, "saves"); job.State != train.StateSucceeded || !job.Saved() {
+		l.t.Fatalf("%s, saved %t: %s\n%s", job.State, job.Saved(), job.Message, out)
+	}
+	l.submit(l.ann, "goes-on", append(flags, "--continue", "saves"), "sh", "-c", `cat ck1; stat -c %u ck1; echo other > ck1`)
+	job, out := l.ended(l.ann, "goes-on")
+	if job.State != train.StateSucceeded {
+		l.t.Errorf("%s: %s\n%s", job.State, job.Message, out)
+	}
+	contains(l.t, "a job that goes on", out, fmt.Sprintf("hers\n%d\n", l.ann.uid))
+	l.run(l.bob, "switchyard", append(append([]string{"submit", "--id", "takes-over", "--name", "x"}, append(flags, "--continue", "saves")...), "--", "cat", "ck1")...)
+	if job := l.job("takes-over"); job.State != train.StateRejected || !strings.Contains(job.Message, "belongs to") {
+		l.t.Errorf("bob's job that continues ann's is %s: %s", job.State, job.Message)
+	}
+}
+
+// trials are jobs of who asked for the experiment. Their processors change while they run.
+func trials(l *lab) {
+	trainer := filepath.Join(l.programs, "gotrainer")
+	cmd := exec.CommandContext(l.ctx, "go", "build", "-o", trainer, "../../examples/gotrainer")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("build the trainer: %v\n%s", err, out)
+	}
+	file := filepath.Join(l.ann.home, "search.yaml")
+	l.must(os.WriteFile(file, []byte(`
+name: search
+mode: pipetune
+job:
+  name: search
+  command: [sh, -c, 'id -u; echo "lr ${lr} cores $CORES"; exec `+trainer+` -hidden 64 -lr ${lr}']
+  env: {CORES: "${cores}"}
+  work_dir: `+l.ann.home+`
+  batch_size: 32
+  training_set_size: 6000
+  max_epochs: 24
+  min_devices: 2
+  max_devices: 2
+space: {lr: [0.01, 0.1]}
+objective: accuracy
+search: {algorithm: random, trials: 2}
+system: {cores: [2, 1]}
+`), 0o644))
+	if out := l.run(l.ann, "switchyard", "tune", "run", file, "--id", "search"); !strings.Contains(out, "search") {
+		l.t.Fatalf("tune run: %s", out)
+	}
+	l.until("a process of a running trial on one processor", func() bool {
+		for _, lr := range []string{"0.01", "0.1"} {
+			for _, path := range called(trainer + "\x00-hidden\x0064\x00-lr\x00" + lr + "\x00") {
+				status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+				if _, cpus, _ := strings.Cut(string(status), "Cpus_allowed_list:"); cpus != "" && !strings.ContainsAny(strings.Fields(cpus)[0], ",-") {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	for _, id := range []string{"search-t0", "search-t1"} {
+		l.until("the submission of "+id, func() bool { return l.job(id).ID != "" })
+		job, out := l.ended(l.ann, id)
+		if job.State != train.StateSucceeded || job.Spec.UID != l.ann.uid || job.Spec.User != l.ann.name || job.Attempt != 1 {
+			l.t.Fatalf("%s is %s of %s (%d) in attempt %d: %s\n%s", id, job.State, job.Spec.User, job.Spec.UID, job.Attempt, job.Message, out)
+		}
+		contains(l.t, id, out, strconv.Itoa(l.ann.uid)+"\n", "lr 0.", " cores 2\n")
+	}
+	// What the experiments service says in a person's name is not believed.
+	forged := train.Spec{Name: "search-7", Command: []string{"id"}}
+	l.publishAs("experiments", "search-t7", forged)
+	job, said := l.ended(l.svc, "search-t7")
+	if job.State != train.StateFailed || job.Reason != "UnknownSubmitter" || job.Spec.UID != 0 {
+		l.t.Errorf("a forged trial is %s of %d, %s: %s", job.State, job.Spec.UID, job.Reason, said)
+	}
+}
