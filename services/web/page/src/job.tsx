@@ -7,7 +7,7 @@ import { Forecasts } from "./forecasts";
 import { Log } from "./log";
 import { Panel, Progress, State, isActive, isOver } from "./parts";
 import { act, notice, useNow, useStore, words } from "./store";
-import { Timeline } from "./timeline";
+import { Timeline, ranWithin } from "./timeline";
 import { WhatIf } from "./whatif";
 import type { Explanation, Detail, Section, Standing } from "./types";
 
@@ -199,14 +199,14 @@ function Loss({ detail }: { detail: Detail }) {
 
 interface Each { epoch: number; joules: number; seconds: number }
 
-// each is the energy and the time of each epoch. After a restart, epochs that were trained again count as well.
+// each is the energy of each epoch and the time for which it ran. After a restart, what was trained again counts as well.
 function each(detail: Detail): Each[] {
   const epochs = detail.course?.epochs ?? [];
   const started = detail.job.started_at ? Date.parse(detail.job.started_at) : NaN;
   return epochs.map((e, i) => {
     const before = epochs[i - 1];
     const done = Math.max(1, e.epochs_done - (before?.epochs_done ?? 0));
-    return { epoch: e.epochs_done, joules: (e.energy_uj - (before?.energy_uj ?? 0)) / 1e6 / done, seconds: (Date.parse(e.at) - (before ? Date.parse(before.at) : started)) / 1000 / done };
+    return { epoch: e.epochs_done, joules: (e.energy_uj - (before?.energy_uj ?? 0)) / 1e6 / done, seconds: ranWithin(detail.job, before ? Date.parse(before.at) : started, Date.parse(e.at)) / 1000 / done };
   });
 }
 
@@ -219,5 +219,5 @@ function EpochEnergy({ detail }: { detail: Detail }) {
 function EpochTime({ detail }: { detail: Detail }) {
   const points = each(detail).filter((e) => e.seconds > 0).map((e) => ({ x: e.epoch, y: e.seconds }));
   if (points.length < 2) return null;
-  return <Panel title="Time of each epoch"><Chart title="seconds from one epoch's end to the next" x="epoch" series={[{ name: "seconds", points, dots: true }]} /></Panel>;
+  return <Panel title="Time of each epoch"><Chart title="seconds that each epoch ran" x="epoch" series={[{ name: "seconds", points, dots: true }]} /></Panel>;
 }

@@ -1,6 +1,6 @@
 import { useWidth } from "./chart";
 import { clock, duration } from "./format";
-import { Panel, State, kindOf, isOver } from "./parts";
+import { Panel, State, kindOf, isActive, isOver } from "./parts";
 import type { Change, JobRecord } from "./types";
 
 interface Stretch { from: number; to: number; change: Change }
@@ -19,6 +19,11 @@ function stretches(job: JobRecord, now: number): Stretch[] {
     else all.push({ from, to: Math.max(from, to), change });
   }
   return all.filter((s) => s.to > s.from);
+}
+
+// ranWithin is how long a job had devices between two times, in milliseconds.
+export function ranWithin(job: JobRecord, from: number, to: number): number {
+  return stretches(job, to).filter((s) => isActive(s.change.state)).reduce((sum, s) => sum + Math.max(0, Math.min(s.to, to) - Math.max(s.from, from)), 0);
 }
 
 // Timeline shows the states of a job and its devices over time.
