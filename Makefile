@@ -48,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: e2e-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: secrets vulnerabilities e2e-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,7 +134,7 @@ race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -race $(TESTFLAGS) $(LAB_PKG))
 
-check: vet lint generated chart-check page-fresh workflows skips prose links ## everything that must hold besides the tests: vet, lint, generated files, the Helm chart, workflows, listed skips, prose, links
+check: vet lint generated chart-check page-fresh workflows skips prose links secrets vulnerabilities ## everything that must hold besides the tests: vet, lint, generated files, the Helm chart, workflows, listed skips, prose, links, no secrets, no known vulnerabilities
 
 vet: tools-cc
 	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
@@ -190,6 +190,28 @@ $(WORKFLOWS): go.actionlint.mod go.actionlint.sum | tools-go
 
 workflows: $(WORKFLOWS) # the workflows are what GitHub reads, their actions and scripts included
 	$(WORKFLOWS)
+
+SCANNERS := $(BIN)/gitleaks $(BIN)/govulncheck
+
+$(SCANNERS): go.scans.mod go.scans.sum | tools-go
+	CGO_ENABLED=0 nice $(GO) build -modfile=go.scans.mod -ldflags '-s -w' -o $@ $(if $(filter %gitleaks,$@),github.com/zricethezav/gitleaks/v8,golang.org/x/vuln/cmd/govulncheck)
+	@touch $@
+
+secrets: export GIT_CONFIG_COUNT = 1
+secrets: export GIT_CONFIG_KEY_0 = safe.directory
+secrets: export GIT_CONFIG_VALUE_0 = *
+secrets: $(BIN)/gitleaks ## look for secrets in the history, and in what is not committed yet (.gitleaks.toml says what is none)
+	nice $(BIN)/gitleaks git --no-banner --redact --log-level warn -v .
+	nice $(BIN)/gitleaks git --no-banner --redact --log-level warn -v --pre-commit .
+
+# The list of vulnerabilities is that of vuln.go.dev, or VULNDB=file:///folder with a copy of it.
+VULNDB ?=
+
+vulnerabilities: $(BIN)/govulncheck ## look for known vulnerabilities that the programs reach (VULNDB=file:///folder names a copy of vuln.go.dev)
+	@code=0; said=$$(nice $(BIN)/govulncheck $(if $(VULNDB),-db $(VULNDB)) ./... 2>&1) || code=$$?; \
+	if [ $$code = 1 ] && grep -q 'fetching vulnerabilities' <<<"$$said"; then \
+	    echo 'SKIPPED the scan for known vulnerabilities: vuln.go.dev cannot be reached from here, and VULNDB names no copy of it'; \
+	else echo "$$said"; exit $$code; fi
 
 skips: tools-go
 	$(GO) run ./tools/skipcheck

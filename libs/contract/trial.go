@@ -72,8 +72,8 @@ func (e Experiment) TrialJob(trial, epochs int, params map[string]Value, devices
 	return job
 }
 
-// Tries reports whether a job is what this experiment makes of a trial with parameters of its space. Then the person who
-// asked for the experiment has asked for this job, no matter who submits it.
+// Tries reports whether a job is what this experiment makes of a trial with parameters of its space. Then the person
+// who asked for the experiment has asked for this job, no matter who submits it.
 func (e Experiment) Tries(trial int, job train.Spec) bool {
 	params := map[string]Value{}
 	for _, p := range e.Space {

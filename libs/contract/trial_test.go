@@ -8,8 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// An experiments service could submit any job in a person's name. Only those count that the person's experiment makes: no
-// value outside of the space, and no other text.
+// An experiments service could submit any job in a person's name. Only those count that the person's experiment makes:
+// no value outside of the space, and no other text.
 func TestAnExperimentTriesItsOwnJobs(t *testing.T) {
 	e := Experiment{
 		Name: "e", Mode: ModePipeTune, Search: SearchConfig{MaxEpochs: 9},

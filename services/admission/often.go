@@ -45,8 +45,8 @@ func (d *handler) tooOften(s submission) []train.Reason {
 // tooMany is the reason of what is refused because there was too much of it.
 const tooMany = "TooManyRequests"
 
-// inTime returns poison for a request of the users of the bus, other than a submission, if they ask too often. A request
-// that was followed before, and comes again, passes.
+// inTime returns poison for a request of the users of the bus, other than a submission, if they ask too often. A
+// request that was followed before, and comes again, passes.
 func (d *handler) inTime(ctx context.Context, id train.JobID, m bus.Message) error {
 	if kind, known := event.Find(m.Parsed); !known || !kind.Asked() {
 		return nil

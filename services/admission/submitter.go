@@ -37,8 +37,8 @@ func (d *handler) uidOf(ctx context.Context, id train.JobID, s submission) (int,
 // conductor is the role that submits the jobs of trials.
 const conductor = "experiments"
 
-// conducted returns the submission of a trial's job as one of the person who asked for the experiment, if the experiment
-// makes this job.
+// conducted returns the submission of a trial's job as one of the person who asked for the experiment, if the
+// experiment makes this job.
 func (d *handler) conducted(ctx context.Context, id train.JobID, s submission) (submission, error) {
 	experiment, trial, is := contract.SplitTrialJob(string(id))
 	if !is || s.by != "" || s.role != conductor {
