@@ -18,8 +18,8 @@ type backend interface {
 	// Mounts reports whether a job sees its folders under their fixed names.
 	Mounts(spec train.Spec) bool
 
-	// Purged reports, before the next attempt of a job is claimed, that nothing is left of what the job had saved.
-	Purged(job train.Job) bool
+	// FindSaved looks for what a job has saved, before its next attempt is claimed. It returns false if nothing is left.
+	FindSaved(job train.Job, last train.Attempt) (bool, error)
 	// Namespace returns where the pods of a job are to be; empty if it runs as processes.
 	Namespace(spec train.Spec) string
 	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.

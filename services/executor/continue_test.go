@@ -116,3 +116,47 @@ func TestAPurgedJobBeginsAgain(t *testing.T) {
 		t.Errorf("log %q", log)
 	}
 }
+
+// A job goes on on another machine: its folder in a snapshots_dir that both machines see has the name that the first one
+// made, and the program finds there what it has saved. Without such a folder it begins again.
+func TestAJobFindsItsCheckpointsFromAnotherMachine(t *testing.T) {
+	y := newYard(t)
+	const saves = `cd "${SWITCHYARD_SNAPSHOTS_DIR:-/snapshots}/$JOB_UUID" && echo "restarted $JOB_RESTARTED after $EPOCHS_DONE: $(cat model)"; echo "$JOB_UUID" >> model; exit 3`
+	shared, own := command(saves), command(saves)
+	shared.SnapshotsDir = t.TempDir()
+	jobs := []train.JobID{"shared", "own"}
+	y.job("shared", shared)
+	y.job("own", own)
+	y.plan(on("shared", "cpu:0"), on("own", "cpu:1"))
+	for _, id := range jobs {
+		fact[event.Failed](y, id, event.FactFailed)
+		y.attempt(id, "published", published)
+	}
+	y.stop()
+
+	y.dir, y.node = t.TempDir(), "n2"
+	n1, err := y.nodes.Get(t.Context(), "n1")
+	y.must(err)
+	n1.Value.ID = "n2"
+	y.must(y.nodes.Put(t.Context(), "n2", n1.Value))
+	for _, id := range jobs {
+		y.change(id, func(j *train.Job) { j.State, j.Attempt, j.EpochsDone, j.Resumed = train.StateQueued, 1, 2, 1 })
+	}
+	y.run()
+	there := func(id train.JobID, device train.DeviceID) train.Allocation {
+		return train.Allocation{Job: id, Node: "n2", Devices: []train.DeviceID{device}}
+	}
+	y.plan(there("shared", "cpu:0"), there("own", "cpu:1"))
+	for _, id := range jobs {
+		y.attempt(id, "ended", func(a train.Attempt) bool { return a.Number == 2 && a.Phase == train.PhaseExited })
+	}
+	if log := y.log("shared"); !strings.Contains(log, "restarted TRUE after 2: ") || strings.Contains(log, "after 2: \n") {
+		t.Errorf("log %q, want what the first machine has saved", log)
+	}
+	if names, err := filepath.Glob(filepath.Join(shared.SnapshotsDir, strings.Repeat("?", 64))); err != nil || len(names) != 1 {
+		t.Errorf("%d folders of one job, error %v", len(names), err)
+	}
+	if log := y.log("own"); !strings.Contains(log, "restarted FALSE after 0: \n") {
+		t.Errorf("log %q, want a new beginning", log)
+	}
+}

@@ -126,7 +126,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 		y.must(err)
 		a := train.Attempt{
 			Job: id, Number: 1, Node: "n1", Generation: 1, Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed,
-			CapabilityHash: hash(capability), TokenHash: hash(token),
+			CapabilityHash: launch.Hash(capability), TokenHash: launch.Hash(token),
 		}
 		_, err = y.attempts.Swap(y.t.Context(), string(id), a, 0)
 		y.must(err)

@@ -2,8 +2,6 @@ package executor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -110,14 +108,20 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
 	a.Enforcement = train.Weakest(launch.Setting{Places: places}.Devices())
-	if a.Number > 1 && job.Saved() && s.backend.Purged(job) {
-		a.FromScratch, a.StartedEpochs, a.StartedStep = true, 0, 0
+	if a.Number > 1 && job.Saved() {
+		found, err := s.backend.FindSaved(job, last)
+		if err != nil {
+			return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+		}
+		if !found {
+			a.FromScratch, a.StartedEpochs, a.StartedStep = true, 0, 0
+		}
 	}
 	capability, token, err := s.backend.MakeSecrets(ctx, a)
 	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
-	a.CapabilityHash, a.TokenHash, a.MarkHash = hash(capability), hash(token), train.HashMark(train.Mark(a.Job, a.Number, token))
+	a.CapabilityHash, a.TokenHash, a.MarkHash = launch.Hash(capability), launch.Hash(token), train.HashMark(train.Mark(a.Job, a.Number, token))
 	if err := s.swap(ctx, a); err != nil {
 		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
 	}
@@ -188,7 +192,7 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	if hash(token) != a.TokenHash || hash(capability) != a.CapabilityHash {
+	if launch.Hash(token) != a.TokenHash || launch.Hash(capability) != a.CapabilityHash {
 		// It was claimed with other secrets, or these were removed since: it is unknown whether it ran.
 		return s.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
@@ -214,9 +218,4 @@ func unsigned(err error) train.Exit {
 	return train.Exit{Code: launch.CannotStart, Message: err.Error(), Reason: train.Reason{
 		Code: "Unsigned", Message: err.Error(), Hint: "submit the job again; if that is refused too, compare admission.pub in the folders of keys of admission and executor",
 	}}
-}
-
-func hash(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
 }

@@ -91,8 +91,8 @@ func (s *secretStore) capability(job train.JobID) (string, error) {
 	return hex.EncodeToString(mac.Sum(nil)), nil
 }
 
-// Purged returns false: what jobs save lies in volumes, which are the user's and the operator's to clear.
-func (b *Backend) Purged(train.Job) bool { return false }
+// FindSaved returns true: what jobs save lies in volumes, which are the user's and the operator's to clear.
+func (b *Backend) FindSaved(train.Job, train.Attempt) (bool, error) { return true, nil }
 
 // MakeSecrets makes the Secret of an attempt that is about to be claimed, or reads the one that an earlier executor
 // made.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -147,21 +148,42 @@ func copyOne(from, to string) error {
 	return err
 }
 
-// Purged reports, before the next attempt of a job is claimed, that nothing is left of what the job had saved: its
-// folder on this machine is gone, with the name of its folder of checkpoints. A program that saves in a folder of its
-// user still finds its files.
-func (b *Backend) Purged(job train.Job) bool {
+// FindSaved looks for what a job has saved. Nothing is left if its folder on this machine is gone, with the name of its
+// folder of checkpoints, unless another machine has made that in a snapshots_dir that this one sees, too. A program that
+// saves in a folder of its user still finds its files.
+func (b *Backend) FindSaved(job train.Job, last train.Attempt) (bool, error) {
+	if err := b.takeOver(job, last); err != nil {
+		return false, err
+	}
 	if exists(filepath.Join(b.Job(job.ID), capabilityName)) {
-		return false
+		return true, nil
 	}
 	at := job.Checkpoint
 	if at == "" {
-		return workDirHere(job.Spec) == ""
+		return workDirHere(job.Spec) != "", nil
 	}
 	for _, folder := range []string{launch.SnapshotsTarget, b.Job(job.ID), job.Spec.SnapshotsDir} {
 		if folder != "" && strings.HasPrefix(at, folder+"/") {
-			return true
+			return false, nil
 		}
 	}
-	return !exists(at)
+	return exists(at), nil
+}
+
+// takeOver gives a job the secret name that it had on another machine, if its folder of checkpoints is in a snapshots_dir
+// that both see. The record of the last attempt tells which name it is by its hash.
+func (b *Backend) takeOver(job train.Job, last train.Attempt) error {
+	path := filepath.Join(b.Job(job.ID), capabilityName)
+	if own, err := os.ReadFile(path); job.Spec.SnapshotsDir == "" || err == nil && launch.Hash(string(own)) == last.CapabilityHash {
+		return nil
+	}
+	folders, _ := os.ReadDir(job.Spec.SnapshotsDir) // if it cannot be read, the start says why
+	i := slices.IndexFunc(folders, func(f fs.DirEntry) bool { return f.IsDir() && launch.Hash(f.Name()) == last.CapabilityHash })
+	if i < 0 {
+		return nil
+	}
+	if err := makeFolder(b.Job(job.ID)); err != nil {
+		return err
+	}
+	return installation.WriteFile(path, []byte(folders[i].Name()))
 }
