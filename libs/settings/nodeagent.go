@@ -44,6 +44,7 @@ type Kubelet struct {
 	Root            string
 	DevicePluginDir string
 	GPUResource     string
+	GPUClass        string
 }
 
 // Meters configures how energy is measured. Maps are keyed by the names of nodes, so that all nodes can have the same
@@ -216,6 +217,17 @@ func (c *Kubelet) declare(s *config.Section) {
 		Check(func() error {
 			if c.GPUResource != "" && (!strings.Contains(c.GPUResource, "/") || !train.IsLabel(c.GPUResource, "")) {
 				return errors.New("want the name of a resource, such as nvidia.com/gpu")
+			}
+			return nil
+		})
+	s.String(&c.GPUClass, "gpu-class", "",
+		"DeviceClass by which jobs' pods claim GPUs (resource.k8s.io): gpu.switchyard.dev for this agent's own driver, or that of another driver, such as gpu.nvidia.com").
+		Check(func() error {
+			switch {
+			case c.GPUClass != "" && c.GPUResource != "":
+				return errors.New("want it or nodeagent.gpu_resource")
+			case c.GPUClass != "" && !train.IsLabel(c.GPUClass, ""):
+				return errors.New("want the name of a DeviceClass, such as gpu.nvidia.com")
 			}
 			return nil
 		})

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,14 +31,35 @@ const longestLabel = 63
 // PodName returns the name of the pod of one rank of an attempt, the same for every caller: "<job>-<attempt>-<rank>". A
 // job id that is not a DNS label, or is too long, is shortened and gets a digest.
 func PodName(job JobID, attempt, rank int) string {
-	suffix := fmt.Sprintf("-%d-%d", attempt, rank)
+	return fmt.Sprintf("%s-%d-%d", PodSlug(job), attempt, rank)
+}
+
+// PodSlug is how the names of a job's pods begin.
+func PodSlug(job JobID) string {
 	const widest = len("-1000000-100000")
 	slug := strings.Trim(strings.ReplaceAll(strings.ToLower(string(job)), "_", "-"), "-")
 	if slug != string(job) || len(slug) > longestLabel-widest {
 		mark := "-" + digest(string(job))
 		slug = slug[:min(len(slug), longestLabel-widest-len(mark))] + mark
 	}
-	return slug + suffix
+	return slug
+}
+
+// CutPodName cuts a name that PodName may have made; ok is false for other names.
+func CutPodName(name string) (slug string, attempt, rank int, ok bool) {
+	rest, rank, ranked := cutNumber(name)
+	slug, attempt, numbered := cutNumber(rest)
+	return slug, attempt, rank, ranked && numbered
+}
+
+// cutNumber cuts "-7" off the end of a name.
+func cutNumber(name string) (rest string, number int, ok bool) {
+	at := strings.LastIndexByte(name, '-')
+	if at < 0 {
+		return name, 0, false
+	}
+	number, err := strconv.Atoi(name[at+1:])
+	return name[:at], number, err == nil && number >= 0
 }
 
 // Home returns the node whose agent serves the job API to every rank of the attempt, wherever it runs: one agent gives

@@ -91,6 +91,8 @@ type Device struct {
 	// units in the whole device.
 	Resource string `json:"resource,omitempty"`
 	Units    int    `json:"units,omitempty"`
+	// Class is the DeviceClass by which pods claim the device (resource.k8s.io), which they then name by its UUID.
+	Class string `json:"class,omitempty"`
 	// HeldBy names what holds the device beside jobs, e.g. a pod of another namespace.
 	HeldBy string `json:"held_by,omitempty"`
 }
@@ -110,7 +112,7 @@ const (
 	// EnforcedByMIG: the device is an instance of a partitioned GPU, with memory and processors of its own, for one
 	// job.
 	EnforcedByMIG Enforcement = "mig"
-	// GivenWhole: a device plugin of the cluster gives whole devices to pods, and the kubelet chooses which.
+	// GivenWhole: the cluster gives whole devices to pods, by a device plugin or a driver that is not Switchyard's.
 	GivenWhole Enforcement = "whole"
 )
 

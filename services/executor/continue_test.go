@@ -117,8 +117,8 @@ func TestAPurgedJobBeginsAgain(t *testing.T) {
 	}
 }
 
-// A job goes on on another machine: its folder in a snapshots_dir that both machines see has the name that the first one
-// made, and the program finds there what it has saved. Without such a folder it begins again.
+// A job goes on on another machine: its folder in a snapshots_dir that both machines see has the name that the first
+// machine made, and the program finds there what it has saved. Without such a folder it begins again.
 func TestAJobFindsItsCheckpointsFromAnotherMachine(t *testing.T) {
 	y := newYard(t)
 	const saves = `cd "${SWITCHYARD_SNAPSHOTS_DIR:-/snapshots}/$JOB_UUID" && echo "restarted $JOB_RESTARTED after $EPOCHS_DONE: $(cat model)"; echo "$JOB_UUID" >> model; exit 3`

@@ -12,15 +12,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/deviceplugin"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/dra"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nodelabels"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/podlog"
@@ -64,34 +65,65 @@ func (k *kubernetes) validateJobAPI(address string) error {
 type accounting struct {
 	// pods has the devices of pods.
 	pods *deviceplugin.PodResources
-	// account returns the resource under which pods ask for a GPU, and its number of units.
-	account func(gpu.Device) (resource string, units int)
-	// given returns a reader of the GPUs as another device plugin gives them out, offer offers them to the kubelet: one
-	// of the two is nil.
+	// access says how pods get a GPU.
+	access func(gpu.Device) inventory.Access
+	// given returns a reader of the GPUs as others give them out, offer offers them to the kubelet: one of the two is
+	// nil.
 	given func(gpu.Reader) gpu.Reader
 	offer func(ctx context.Context, gpus func() []gpu.Device) error
+	// loops keep up what the others need.
+	loops []func(context.Context) error
 }
 
-// accounting has this agent offer the GPUs, or follows the device plugin that does.
-func (k *kubernetes) accounting(daemon *mps.Daemon, live func() []train.Attempt, log *slog.Logger, metrics prometheus.Registerer) accounting {
+// accounting has this agent offer the GPUs, or follows the device plugin or the driver that does.
+func (k *kubernetes) accounting(daemon *mps.Daemon, known *attemptindex.Index, p run.Process) (accounting, error) {
 	if !k.on() {
-		return accounting{}
+		return accounting{}, nil
 	}
-	pods := k.podResources(log)
-	if k.GPUResource != "" {
-		return accounting{pods: pods, account: func(gpu.Device) (string, int) { return k.GPUResource, 1 }, given: func(r gpu.Reader) gpu.Reader {
+	pods := k.podResources(known, p.Log)
+	a := accounting{pods: pods, loops: []func(context.Context) error{pods.Run}}
+	switch {
+	case k.GPUClass != "":
+		return k.claims(a, daemon, p.Log)
+	case k.GPUResource != "":
+		a.access = func(gpu.Device) inventory.Access {
+			return inventory.Access{Resource: k.GPUResource, Units: 1, Whole: true}
+		}
+		a.given = func(r gpu.Reader) gpu.Reader {
 			if r == nil {
 				r = pods
 			}
-			return pods.GivenOut(r, live)
-		}}
+			return pods.GivenOut(r, func() []train.Attempt { return known.Live(p.Common.NodeID()) })
+		}
+		return a, nil
 	}
 	dir, classic := filepath.Join(k.Root, "plugins_registry"), false
 	if k.DevicePluginDir != "" {
 		dir, classic = k.DevicePluginDir, true
 	}
-	plugins := deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: log, Metrics: metrics})
-	return accounting{pods: pods, account: plugins.Account, offer: plugins.Run}
+	plugins := deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: p.Log, Metrics: p.Metrics})
+	a.access = func(g gpu.Device) inventory.Access {
+		return inventory.Access{Resource: deviceplugin.Resource(g.UUID), Units: deviceplugin.Units(g.Memory)}
+	}
+	a.offer = plugins.Run
+	return a, nil
+}
+
+// claims has pods claim GPUs, of this agent's driver or of the one behind another class.
+func (k *kubernetes) claims(a accounting, daemon *mps.Daemon, log *slog.Logger) (accounting, error) {
+	client, err := dra.Connect()
+	if err != nil {
+		return a, err
+	}
+	offers := dra.Follow(client, k.Node, k.GPUClass)
+	a.pods.UUID, a.access = offers.UUID, offers.Access
+	a.loops = append(a.loops, offers.Run)
+	if k.GPUClass != dra.Class {
+		a.given = offers.Given
+		return a, nil
+	}
+	a.offer = dra.New(dra.Config{Client: client, Node: k.Node, Root: k.Root, CDI: "/var/run/cdi", Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: log}).Run
+	return a, nil
 }
 
 // labels are the labels of the node in Kubernetes, as last read.
@@ -108,9 +140,9 @@ func (k *kubernetes) labels(log *slog.Logger) *nodelabels.Cache {
 }
 
 // podResources finds out which devices pods have.
-func (k *kubernetes) podResources(log *slog.Logger) *deviceplugin.PodResources {
+func (k *kubernetes) podResources(known *attemptindex.Index, log *slog.Logger) *deviceplugin.PodResources {
 	socket := filepath.Join(k.Root, "pod-resources", "kubelet.sock")
-	return &deviceplugin.PodResources{Socket: socket, Namespaces: k.Namespaces, Resource: k.GPUResource, OnChange: func(err error) {
+	return &deviceplugin.PodResources{Socket: socket, Namespaces: k.Namespaces, Attempts: known.Newest, Resource: k.GPUResource, OnChange: func(err error) {
 		if err != nil {
 			log.Warn("devices of pods are not known", "socket", socket, "error", err)
 		}

@@ -111,7 +111,10 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
 	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
 	daemon := mps.Find(s.config.MPSDir)
-	kubelet := s.kubernetes.accounting(daemon, live, p.Log, p.Metrics)
+	kubelet, err := s.kubernetes.accounting(daemon, known, p)
+	if err != nil {
+		return err
+	}
 	if kubelet.pods != nil {
 		kubelet.pods.Look(ctx)
 	}
@@ -239,8 +242,8 @@ type opened struct {
 func (s *Service) open(p run.Process, known *attemptindex.Index, kubelet accounting, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
-	if kubelet.account != nil {
-		offered.Account, offered.Cgroups = kubelet.account, ""
+	if kubelet.access != nil {
+		offered.Access, offered.Cgroups = kubelet.access, ""
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {
@@ -264,9 +267,7 @@ func (s *Service) open(p run.Process, known *attemptindex.Index, kubelet account
 		closeGPUs()
 		return opened{}, err
 	}
-	if kubelet.pods != nil {
-		loops = append(loops, kubelet.pods.Run)
-	}
+	loops = append(loops, kubelet.loops...)
 	if kubelet.offer != nil {
 		loops = append(loops, func(ctx context.Context) error { return kubelet.offer(ctx, m.Devices) })
 	}

@@ -165,6 +165,7 @@ func (c *Cluster) cgroupName() string {
 // sees folders of its own there, so several clusters and a kubelet of the machine's own do not meet.
 func privatePaths() []string {
 	return []string{
+		"/run/cdi",
 		"/run/containerd",
 		"/var/lib/cni",
 		"/var/lib/kubelet",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,7 +48,7 @@ func (c *cluster) keyOf(a train.Attempt) key {
 }
 
 // base is the name of an attempt: the name of its first pod without the rank.
-func (k key) base() string { return strings.TrimSuffix(train.PodName(k.job, k.number, 0), "-0") }
+func (k key) base() string { return fmt.Sprintf("%s-%d", k.slug(), k.number) }
 
 func (k key) pod(rank int) string { return train.PodName(k.job, k.number, rank) }
 
@@ -58,7 +57,7 @@ func (k key) rendezvous() string { return "r-" + k.base() }
 func (k key) ports() string      { return "p-" + k.base() }
 
 // slug is the job's id as a label.
-func (k key) slug() string { return strings.TrimSuffix(k.base(), fmt.Sprintf("-%d", k.number)) }
+func (k key) slug() string { return train.PodSlug(k.job) }
 
 // labels are the labels of every object of an attempt.
 func (k key) labels(generation uint64) map[string]string {

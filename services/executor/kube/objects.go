@@ -18,8 +18,12 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// createPod creates a pod. If the name is taken, the pod belongs to this attempt or to an unknown creator.
+// createPod creates a pod, after its claim of devices. If the name is taken, the pod belongs to this attempt or to an
+// unknown creator.
 func (c *cluster) createPod(ctx context.Context, t podTemplate, rank int, rendezvousIP string) (*corev1.Pod, error) {
+	if err := c.applyClaim(ctx, t, rank); err != nil {
+		return nil, err
+	}
 	wanted := t.pod(rank, rendezvousIP)
 	pods := c.client.CoreV1().Pods(wanted.Namespace)
 	made, err := pods.Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
@@ -69,11 +73,15 @@ func (t podTemplate) firstWorker() int {
 	return slices.IndexFunc(t.processes, func(p launch.Process) bool { return p.Role == launch.RoleWorker })
 }
 
+// ownerReference is the Secret of an attempt, which owns what is made for it.
+func (t podTemplate) ownerReference() *applymetav1.OwnerReferenceApplyConfiguration {
+	return applymetav1.OwnerReference().WithAPIVersion(t.owner.APIVersion).WithKind(t.owner.Kind).WithName(t.owner.Name).WithUID(t.owner.UID)
+}
+
 // applyService creates a Service that the Secret of an attempt owns.
 func (c *cluster) applyService(ctx context.Context, t podTemplate, name string, spec *applycorev1.ServiceSpecApplyConfiguration) error {
-	owner := applymetav1.OwnerReference().WithAPIVersion(t.owner.APIVersion).WithKind(t.owner.Kind).WithName(t.owner.Name).WithUID(t.owner.UID)
 	service := applycorev1.Service(name, t.key.namespace).WithLabels(t.key.labels(t.Attempt.Generation)).
-		WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(owner).WithSpec(spec.WithPublishNotReadyAddresses(true))
+		WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(t.ownerReference()).WithSpec(spec.WithPublishNotReadyAddresses(true))
 	if _, err := c.client.CoreV1().Services(t.key.namespace).Apply(ctx, service, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
 		return fmt.Errorf("apply Service %s: %w", name, err)
 	}

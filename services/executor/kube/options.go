@@ -8,6 +8,7 @@
 //     successor has ended the attempt can create pods, but they never run.
 //   - for a gang a headless Service, under whose name the ranks find each other, and for a job with ports a NodePort
 //     Service, both by server-side apply.
+//   - for a rank whose devices are claimed (resource.k8s.io) a ResourceClaim that names them, by server-side apply.
 //   - a pod for each rank, created and never applied: if the name is taken, the pod is read and compared. A finalizer
 //     holds the pod until its end is recorded, so that a pod that is evicted or deleted by hand still shows its end,
 //     and no pod that ever ran is missing.

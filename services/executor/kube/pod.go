@@ -143,6 +143,7 @@ func (t podTemplate) pod(rank int, rendezvousIP string) *corev1.Pod {
 			}},
 		},
 	}
+	t.claiming(pod, rank)
 	if t.options.RunAsUser >= 0 {
 		user := int64(t.options.RunAsUser)
 		pod.Spec.SecurityContext.RunAsUser = &user
@@ -237,12 +238,13 @@ func (t podTemplate) environment(rank int) []corev1.EnvVar {
 	scheduler := s.Scheduler(rank)
 	// The visible devices of a container are set here, where all of them are known: if two device plugins set them,
 	// one would win. The plugin of all GPUs sets them itself, since it alone knows which ones the kubelet has chosen.
+	// For claims, what the driver sets counts.
 	gpus := launch.Place{Devices: t.processes[rank].Devices}.GPUs()
 	scheduler["NVIDIA_VISIBLE_DEVICES"], scheduler["CUDA_VISIBLE_DEVICES"] = uuids(gpus), launch.Inside(gpus)
 	delete(scheduler, "JOB_UUID")
 	delete(scheduler, "SWITCHYARD_JOB_SOCKET")
 	maps.Copy(values, scheduler)
-	if train.Weakest(gpus) == train.GivenWhole {
+	if train.Weakest(gpus) == train.GivenWhole && gpus[0].Class == "" {
 		delete(values, "NVIDIA_VISIBLE_DEVICES")
 	}
 	if len(t.processes) > 1 && rank == 0 {

@@ -86,6 +86,8 @@ func TestPods(t *testing.T) {
 		d := &whole.Places[0].Devices[i]
 		d.Resource, d.Units, d.Enforcement = "nvidia.com/gpu", 1, train.GivenWhole
 	}
+	claimed := setting(launch.Place{Node: one.Node, Devices: []train.Device{gpu("0", "aa", false)}, Memory: 6 * unit.GiB})
+	claimed.Places[0].Devices[0].Resource, claimed.Places[0].Devices[0].Class = "", "gpu.switchyard.dev"
 	for _, test := range []struct {
 		name         string
 		s            launch.Setting
@@ -108,6 +110,7 @@ func TestPods(t *testing.T) {
 		{"slots-of-a-trial", tuned, defaults(), 0, ""},
 		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
 		{"gpus-of-another-plugin", whole, defaults(), 0, ""},
+		{"part-of-a-claimed-gpu", claimed, defaults(), 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o, err := newPodTemplate(test.s, key{"jobs", test.s.Job, test.s.Attempt.Number}, test.options, 5*time.Second)

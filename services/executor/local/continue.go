@@ -149,8 +149,8 @@ func copyOne(from, to string) error {
 }
 
 // FindSaved looks for what a job has saved. Nothing is left if its folder on this machine is gone, with the name of its
-// folder of checkpoints, unless another machine has made that in a snapshots_dir that this one sees, too. A program that
-// saves in a folder of its user still finds its files.
+// folder of checkpoints, unless another machine has made that in a snapshots_dir that this one sees, too. A program
+// that saves in a folder of its user still finds its files.
 func (b *Backend) FindSaved(job train.Job, last train.Attempt) (bool, error) {
 	if err := b.takeOver(job, last); err != nil {
 		return false, err
@@ -170,8 +170,8 @@ func (b *Backend) FindSaved(job train.Job, last train.Attempt) (bool, error) {
 	return exists(at), nil
 }
 
-// takeOver gives a job the secret name that it had on another machine, if its folder of checkpoints is in a snapshots_dir
-// that both see. The record of the last attempt tells which name it is by its hash.
+// takeOver gives a job the secret name that it had on another machine, if its folder of checkpoints is in a
+// snapshots_dir that both see. The record of the last attempt tells which name it is by its hash.
 func (b *Backend) takeOver(job train.Job, last train.Attempt) error {
 	path := filepath.Join(b.Job(job.ID), capabilityName)
 	if own, err := os.ReadFile(path); job.Spec.SnapshotsDir == "" || err == nil && launch.Hash(string(own)) == last.CapabilityHash {

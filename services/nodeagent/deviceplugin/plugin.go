@@ -3,11 +3,9 @@ package deviceplugin
 import (
 	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -138,7 +136,7 @@ func (p *plugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kubel
 				return nil, status.Errorf(codes.InvalidArgument, "%s has no unit %q", Resource(g.UUID), id)
 			}
 		}
-		name := "SWITCHYARD_JOB_GPU_" + strings.ToUpper(short(g.UUID))
+		name := Variable(g.UUID)
 		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
 			Envs:    map[string]string{name: g.UUID, name + "_UNITS": strconv.Itoa(len(c.DevicesIds)) + "/" + strconv.Itoa(len(known))},
 			Devices: p.nodes(g), Mounts: p.mounts(g),
@@ -147,33 +145,20 @@ func (p *plugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kubel
 	return &answer, nil
 }
 
-// mounts are what clients of the Multi-Process Service need: its pipes, and the memory that they share with it. A
-// container with two GPUs gets them twice, which the kubelet merges. The limits of a client are in the pod, where all
-// its GPUs are known.
+// mounts are the folders that a container needs. A container with two GPUs gets them twice, which the kubelet merges.
 func (p *plugin) mounts(g gpu.Device) []*kubelet.Mount {
-	if p.mps == nil || g.Simulated || g.Instance > 0 {
-		return nil
+	var mounts []*kubelet.Mount
+	for _, dir := range Folders(g, p.mps) {
+		mounts = append(mounts, &kubelet.Mount{ContainerPath: dir, HostPath: dir})
 	}
-	dir := p.mps()
-	if dir == "" {
-		return nil
-	}
-	const shared = "/dev/shm"
-	return []*kubelet.Mount{{ContainerPath: dir, HostPath: dir}, {ContainerPath: shared, HostPath: shared}}
+	return mounts
 }
 
-// nodes are the device nodes of a GPU and those that all GPUs of a machine share. A container with two GPUs gets the
-// latter twice, which the kubelet merges.
+// nodes are the device nodes that a container needs.
 func (p *plugin) nodes(g gpu.Device) []*kubelet.DeviceSpec {
-	if g.Path == "" {
-		return nil
-	}
 	var nodes []*kubelet.DeviceSpec
-	for _, name := range []string{filepath.Base(g.Path), "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"} {
-		path := filepath.Join(p.dev, name)
-		if _, err := os.Stat(path); err == nil {
-			nodes = append(nodes, &kubelet.DeviceSpec{ContainerPath: "/dev/" + name, HostPath: path, Permissions: "rw"})
-		}
+	for _, name := range Nodes(g, p.dev) {
+		nodes = append(nodes, &kubelet.DeviceSpec{ContainerPath: "/dev/" + name, HostPath: filepath.Join(p.dev, name), Permissions: "rw"})
 	}
 	return nodes
 }

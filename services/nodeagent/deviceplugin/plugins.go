@@ -47,11 +47,6 @@ func New(c Config) *Plugins {
 	}, []string{"device", "resource"})}
 }
 
-// Account returns the resource under which the kubelet accounts for a GPU, and its number of units.
-func (f *Plugins) Account(g gpu.Device) (resource string, units int) {
-	return Resource(g.UUID), Units(g.Memory)
-}
-
 // Run serves the GPUs that gpus lists until ctx ends. A GPU that is no longer listed counts as failing, because pods
 // may be using it.
 func (f *Plugins) Run(ctx context.Context, gpus func() []gpu.Device) error {

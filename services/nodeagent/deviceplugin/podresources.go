@@ -19,13 +19,16 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// PodResources asks the kubelet which devices pods have, whichever plugin gave them: units of this agent's resources,
-// or whole GPUs of another plugin, such as NVIDIA's.
+// PodResources asks the kubelet which devices pods have, whichever plugin or driver gave them: units of this agent's
+// resources, whole GPUs of another plugin such as NVIDIA's, or what the pods have claimed.
 type PodResources struct {
 	// Socket is where the kubelet answers.
 	Socket string
-	// Namespaces are those of jobs' pods.
+	// Namespaces are those of jobs' pods, Attempts returns the newest attempt of each job.
 	Namespaces []string
+	Attempts   func() []train.Attempt
+	// UUID returns the UUID of a claimed device, empty if it is not known. It may be nil.
+	UUID func(driver, pool, device string) string
 	// Resource is the resource under which another plugin gives out the node's GPUs; empty if this agent's plugins do.
 	Resource string
 	// OnChange is called with an error when it changes; nil is its end.
@@ -40,10 +43,8 @@ type PodResources struct {
 
 // answer is what the kubelet said.
 type answer struct {
-	// held has the pods of others, by the resource of one GPU and by the id of a device.
-	held map[string]string
-	// jobs has the devices of jobs' pods, by namespace/name.
-	jobs map[string][]string
+	// pods has what each pod holds, by namespace/name: ids of devices, and resources of single GPUs.
+	pods map[string][]string
 	// offered are the healthy GPUs of the other plugin.
 	offered []string
 }
@@ -85,15 +86,29 @@ func (p *PodResources) Look(ctx context.Context) {
 // Mark enters which devices the pods of others hold.
 func (p *PodResources) Mark(devices []train.Device) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range devices {
-		d := &devices[i]
-		for _, name := range []string{d.Resource, d.UUID} {
-			if pod := p.newest.held[name]; name != "" && pod != "" {
-				d.HeldBy = pod
+	pods := p.newest.pods
+	p.mu.Unlock()
+	for _, pod := range p.others(pods) {
+		for i := range devices {
+			d := &devices[i]
+			if d.UUID != "" && slices.Contains(pods[pod], d.UUID) || d.Resource != "" && slices.Contains(pods[pod], d.Resource) {
+				d.HeldBy = "pod " + pod
 			}
 		}
 	}
+}
+
+// others lists the pods that are not those of jobs. A pod is a job's by its namespace and its name.
+func (p *PodResources) others(pods map[string][]string) []string {
+	jobs := map[string]bool{}
+	for _, a := range p.Attempts() {
+		jobs[a.Namespace+"/"+train.PodSlug(a.Job)] = true
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(pods)), func(pod string) bool {
+		namespace, name, _ := strings.Cut(pod, "/")
+		slug, _, _, numbered := train.CutPodName(name)
+		return numbered && slices.Contains(p.Namespaces, namespace) && jobs[namespace+"/"+slug]
+	})
 }
 
 // Devices lists the GPUs of the other plugin by their ids, for an agent that cannot read them itself.
@@ -146,7 +161,7 @@ func (a answer) planned(live []train.Attempt) map[string]train.DeviceID {
 	for _, attempt := range live {
 		prefix := attempt.Namespace + "/" + strings.TrimSuffix(train.PodName(attempt.Job, attempt.Number, 0), "0")
 		byRank := map[int][]string{}
-		for pod, ids := range a.jobs {
+		for pod, ids := range a.pods {
 			suffix, is := strings.CutPrefix(pod, prefix)
 			if rank, err := strconv.Atoi(suffix); is && err == nil {
 				byRank[rank] = ids
@@ -187,7 +202,7 @@ func rename(devices []gpu.Device, planned map[string]train.DeviceID) []gpu.Devic
 
 // ask reads what pods have and, if another plugin gives out the GPUs, which it offers.
 func (p *PodResources) ask(ctx context.Context) (answer, error) {
-	a := answer{held: map[string]string{}, jobs: map[string][]string{}}
+	a := answer{pods: map[string][]string{}}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	connection, err := grpc.NewClient("unix://"+p.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -201,8 +216,8 @@ func (p *PodResources) ask(ctx context.Context) (answer, error) {
 		return a, fmt.Errorf("list the devices of pods: %w", err)
 	}
 	for _, pod := range pods.GetPodResources() {
-		for _, c := range pod.GetContainers() {
-			a.note(pod, slices.Contains(p.Namespaces, pod.GetNamespace()), c.GetDevices())
+		if held := p.held(pod); len(held) > 0 {
+			a.pods[pod.GetNamespace()+"/"+pod.GetName()] = held
 		}
 	}
 	if p.Resource == "" {
@@ -222,23 +237,26 @@ func (p *PodResources) ask(ctx context.Context) (answer, error) {
 	return a, nil
 }
 
-// note takes over the devices of a pod.
-func (a answer) note(pod *podresources.PodResources, ours bool, devices []*podresources.ContainerDevices) {
-	name := pod.GetNamespace() + "/" + pod.GetName()
-	for _, d := range devices {
-		ids := boards(d.GetDeviceIds())
-		if ours {
-			a.jobs[name] = append(a.jobs[name], ids...)
-			slices.Sort(a.jobs[name])
-			continue
+// held lists what a pod holds.
+func (p *PodResources) held(pod *podresources.PodResources) []string {
+	var held []string
+	for _, c := range pod.GetContainers() {
+		for _, d := range c.GetDevices() {
+			if strings.HasPrefix(d.GetResourceName(), resourcePrefix) {
+				held = append(held, d.GetResourceName())
+			}
+			held = append(held, boards(d.GetDeviceIds())...)
 		}
-		if strings.HasPrefix(d.GetResourceName(), resourcePrefix) {
-			a.held[d.GetResourceName()] = "pod " + name
-		}
-		for _, id := range ids {
-			a.held[id] = "pod " + name
+		for _, claim := range c.GetDynamicResources() {
+			for _, d := range claim.GetClaimResources() {
+				if p.UUID != nil {
+					held = append(held, p.UUID(d.GetDriverName(), d.GetPoolName(), d.GetDeviceName()))
+				}
+			}
 		}
 	}
+	slices.Sort(held)
+	return held
 }
 
 // boards returns the GPUs of device ids: NVIDIA's plugin numbers the shares of a GPU as UUID::0, UUID::1.

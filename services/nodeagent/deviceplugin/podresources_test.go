@@ -5,6 +5,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,20 +57,30 @@ func podWith(namespace, name, resource string, ids ...string) *podresources.PodR
 	}}
 }
 
-// TestPodsOfOthersHoldDevices: by the resource of one GPU, or by the GPU's id at NVIDIA's plugin; jobs' own pods do not
-// count, and while the kubelet is away its last answer does.
+func claiming(namespace, name, device string) *podresources.PodResources {
+	claim := &podresources.DynamicResource{ClaimResources: []*podresources.ClaimResource{{DriverName: "gpu.nvidia.com", PoolName: "n1", DeviceName: device}}}
+	return &podresources.PodResources{Namespace: namespace, Name: name, Containers: []*podresources.ContainerResources{{Name: "c", DynamicResources: []*podresources.DynamicResource{claim}}}}
+}
+
+// TestPodsOfOthersHoldDevices: by the resource of one GPU, by the GPU's id at NVIDIA's plugin, or by a claim; jobs' own
+// pods do not count, other pods in their namespaces do. While the kubelet is away its last answer counts.
 func TestPodsOfOthersHoldDevices(t *testing.T) {
 	kubelet := &answers{pods: []*podresources.PodResources{
 		podWith("research", "notebook", "nvidia.com/gpu", "GPU-1"), podWith("research", "slice", "nvidia.com/gpu.shared", "GPU-2::3"),
 		podWith("other", "theirs", Resource("GPU-3"), "unit-001"), podWith("switchyard-jobs", "j-1-0", Resource("GPU-4"), "unit-000"), podWith("plain", "web", "vendor.example/nic", "eth1"),
+		podWith("switchyard-jobs", "stranger-1-0", "nvidia.com/gpu", "GPU-5"), podWith("switchyard-jobs", "j", "nvidia.com/gpu", "GPU-6"), claiming("research", "claims", "gpu-7"),
 	}}
 	socket, stop := kubelet.serve(t)
 	var troubles []error
-	pods := &PodResources{Socket: socket, Namespaces: []string{"switchyard-jobs"}, OnChange: func(err error) { troubles = append(troubles, err) }}
+	pods := &PodResources{
+		Socket: socket, Namespaces: []string{"switchyard-jobs"}, OnChange: func(err error) { troubles = append(troubles, err) },
+		Attempts: func() []train.Attempt { return []train.Attempt{{Job: "j", Number: 2, Namespace: "switchyard-jobs"}} },
+		UUID:     func(driver, pool, device string) string { return strings.ToUpper(driver[:3]) + device[len("gpu"):] },
+	}
 	held := func(resource func(uuid string) string) []string {
 		var by []string
 		devices := []train.Device{{ID: "cpu:0"}}
-		for _, uuid := range []string{"GPU-1", "GPU-2", "GPU-3", "GPU-4"} {
+		for _, uuid := range []string{"GPU-1", "GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"} {
 			devices = append(devices, train.Device{UUID: uuid, Resource: resource(uuid)})
 		}
 		pods.Look(within(t))
@@ -79,12 +90,13 @@ func TestPodsOfOthersHoldDevices(t *testing.T) {
 		}
 		return by
 	}
-	want := []string{"", "pod research/notebook", "pod research/slice", "pod other/theirs", ""}
+	theirs := []string{"pod switchyard-jobs/stranger-1-0", "pod switchyard-jobs/j", "pod research/claims"}
+	want := append([]string{"", "pod research/notebook", "pod research/slice", "pod other/theirs", ""}, theirs...)
 	if diff := cmp.Diff(want, held(Resource)); diff != "" || len(troubles) > 0 {
 		t.Errorf("%s, troubles %v", diff, troubles)
 	}
 	// A resource that all GPUs have says nothing of one.
-	if diff := cmp.Diff([]string{"", "pod research/notebook", "pod research/slice", "", ""}, held(func(string) string { return "nvidia.com/gpu" })); diff != "" {
+	if diff := cmp.Diff(append([]string{"", "pod research/notebook", "pod research/slice", "", ""}, theirs...), held(func(string) string { return "nvidia.com/gpu" })); diff != "" {
 		t.Error(diff)
 	}
 	stop()

@@ -21,9 +21,9 @@ const leastUnits = 16
 // 16.
 func Units(memory unit.Bytes) int { return max(leastUnits, int(memory/unit.GiB)) }
 
-// short returns what identifies a GPU on a node: the first 12 hexadecimal digits of its UUID, as people see them.
+// Short returns what identifies a GPU on a node: the first 12 hexadecimal digits of its UUID, as people see them.
 // Other names are replaced by a digest.
-func short(uuid string) string {
+func Short(uuid string) string {
 	_, digits, _ := strings.Cut(strings.ToLower(uuid), "-")
 	digits = strings.ReplaceAll(digits, "-", "")
 	const kept, whole = 12, 16
@@ -38,7 +38,7 @@ func short(uuid string) string {
 const resourcePrefix = "switchyard.dev/gpu-"
 
 // Resource is the extended resource of a GPU.
-func Resource(uuid string) string { return resourcePrefix + short(uuid) }
+func Resource(uuid string) string { return resourcePrefix + Short(uuid) }
 
 // socketPrefix and socketSuffix surround the short name in a socket's file name.
 const (
@@ -46,13 +46,13 @@ const (
 	socketSuffix = ".sock"
 )
 
-func socketName(uuid string) string { return socketPrefix + short(uuid) + socketSuffix }
+func socketName(uuid string) string { return socketPrefix + Short(uuid) + socketSuffix }
 
 // unitIDs names the units of a GPU.
 func unitIDs(g gpu.Device) []string {
 	ids := make([]string, Units(g.Memory))
 	for i := range ids {
-		ids[i] = fmt.Sprintf("%s-%03d", short(g.UUID), i)
+		ids[i] = fmt.Sprintf("%s-%03d", Short(g.UUID), i)
 	}
 	return ids
 }

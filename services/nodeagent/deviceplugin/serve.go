@@ -96,7 +96,8 @@ func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) e
 	lastError, doubt := "", time.NewTimer(doubtAfter)
 	defer doubt.Stop()
 	for ctx.Err() == nil {
-		if identify(p.endpoint).inode != own.inode {
+		// It may have been removed before its inode was known.
+		if now := identify(p.endpoint); now == (fileID{}) || now.inode != own.inode {
 			return errGone
 		}
 		there := identify(filepath.Join(filepath.Dir(p.endpoint), kubeletSocket))

@@ -33,11 +33,19 @@ type Config struct {
 	// Cgroups is where control groups are mounted; empty if the limits of this process are not those of jobs, as in
 	// the agent's own pod.
 	Cgroups string
-	// Account returns the resource under which a kubelet accounts for a GPU, and its number of units: 1 if the resource
-	// is that of all GPUs. Nil without a kubelet.
-	Account func(gpu.Device) (resource string, units int)
+	// Access says how pods get a GPU. Nil without a kubelet.
+	Access func(gpu.Device) Access
 	// MPS is the daemon that limits processes on GPUs; it may be nil.
 	MPS *mps.Daemon
+}
+
+// Access is how pods get a GPU: by units of an extended resource, or by a claim for a DeviceClass. Whole is set if pods
+// do not share it.
+type Access struct {
+	Resource string
+	Units    int
+	Class    string
+	Whole    bool
 }
 
 // Inventory is what does not change while the agent runs, and the last known container runtime.
@@ -117,9 +125,10 @@ func (i *Inventory) gpuDevices(gpus []gpu.Device, mps bool) []train.Device {
 			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Driver: g.Driver, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
 			Enforcement: enforcement(g, mps),
 		}
-		if i.config.Account != nil {
-			d.Resource, d.Units = i.config.Account(g)
-			if d.Units == 1 {
+		if i.config.Access != nil {
+			by := i.config.Access(g)
+			d.Resource, d.Units, d.Class = by.Resource, by.Units, by.Class
+			if by.Whole {
 				d.Enforcement = train.GivenWhole
 			}
 		}

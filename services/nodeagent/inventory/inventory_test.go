@@ -72,7 +72,7 @@ func TestWhatIsOffered(t *testing.T) {
 }
 
 func TestAGPUInTroubleIsNotOffered(t *testing.T) {
-	i := &Inventory{config: Config{Kind: KindAuto, Account: func(g gpu.Device) (string, int) { return "r-" + g.UUID, 16 }}, cores: 1, allowed: []int{3}}
+	i := &Inventory{config: Config{Kind: KindAuto, Access: func(g gpu.Device) Access { return Access{Resource: "r-" + g.UUID, Units: 16} }}, cores: 1, allowed: []int{3}}
 	well, sick := gpu.Device{Index: 0, UUID: "a", Simulated: true}, gpu.Device{Index: 1, UUID: "b", Trouble: "it smokes"}
 	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16, Enforcement: train.NotEnforced}
 	for _, step := range []struct {

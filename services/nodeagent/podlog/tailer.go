@@ -113,11 +113,11 @@ func (t *Tailer) Poll(ctx context.Context) {
 		}
 		there[p.folder] = true
 		for _, path := range logFiles(filepath.Join(t.config.Root, p.folder)) {
-			found.add(string(p.job), t.find(p, path, known[slug(p.job)]))
+			found.add(string(p.job), t.find(p, path, known[train.PodSlug(p.job)]))
 		}
 	}
 	for job, l := range t.jobs {
-		found.add(string(job), t.copy(ctx, job, l, there, known[slug(job)]))
+		found.add(string(job), t.copy(ctx, job, l, there, known[train.PodSlug(job)]))
 	}
 	t.deliverReadOut(ctx, known, found)
 }

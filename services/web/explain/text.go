@@ -249,7 +249,7 @@ func enforced(a view.Attempt) string {
 	case a.Enforcement == train.EnforcedByMIG:
 		return "mig: an instance of a partitioned GPU, its memory is its own"
 	case a.Enforcement == train.GivenWhole:
-		return "whole: the cluster's device plugin gives out whole GPUs, so no job shares them"
+		return "whole: the cluster gives out whole GPUs, so no job shares them"
 	case !shares:
 		return ""
 	case a.Enforcement == train.EnforcedByMPS:

@@ -87,7 +87,8 @@ func begin(t *testing.T) *site {
 			t.Errorf("remove the overlay: %v\n%s", err, out)
 		}
 		if out, err := cluster.Kubectl(context.Background(), "delete", "--ignore-not-found", "--timeout=1m", "validatingadmissionpolicybinding/switchyard-jobs",
-			"validatingadmissionpolicy/switchyard-jobs", "persistentvolume/switchyard-snapshots", "customresourcedefinition/trainingjobs.switchyard.dev"); err != nil {
+			"validatingadmissionpolicy/switchyard-jobs", "validatingadmissionpolicybinding/switchyard-nodeagent", "validatingadmissionpolicy/switchyard-nodeagent", "deviceclass/gpu.switchyard.dev",
+			"persistentvolume/switchyard-snapshots", "customresourcedefinition/trainingjobs.switchyard.dev"); err != nil {
 			t.Errorf("remove what is in no namespace: %v\n%s", err, out)
 		}
 		// The agent would say that the next bus has lost what this one had. The folder itself is mounted.

@@ -147,7 +147,7 @@ func TestGPUsOfAnotherDevicePlugin(t *testing.T) {
 		t.Errorf("the container has %q, want the GPU that the plugin prefers, named by the plugin", got)
 	}
 	y.until("the GPU is called as planned", func() bool { return slices.Contains(y.gpus(), string(one.Devices[0])+" GPU-c") })
-	if out := y.describe("one"); !strings.Contains(out, "whole: the cluster's device plugin gives out whole GPUs, so no job shares them") {
+	if out := y.describe("one"); !strings.Contains(out, "whole: the cluster gives out whole GPUs, so no job shares them") {
 		t.Errorf("describe:\n%s", out)
 	}
 
@@ -206,22 +206,27 @@ func (y *yard) names(want ...string) {
 func (y *yard) gpusOf(pod string) string {
 	y.t.Helper()
 	count := y.kubectl("get", "pod", pod, "-n", y.namespace, "-o", `jsonpath={.spec.containers[0].resources.limits.nvidia\.com/gpu}`)
-	job := pod[:strings.Index(pod, "-1-0")]
-	visible := ""
+	variables := y.environ(pod)
+	i := slices.IndexFunc(variables, func(v string) bool { return strings.HasPrefix(v, "NVIDIA_VISIBLE_DEVICES=") })
+	return count + " " + strings.TrimPrefix(variables[max(i, 0)], "NVIDIA_VISIBLE_DEVICES=")
+}
+
+// environ returns the variables of a process in a pod of a first attempt.
+func (y *yard) environ(pod string) (variables []string) {
+	y.t.Helper()
+	mark := train.MarkVariable + "=" + strings.TrimSuffix(pod, "-1-0") + "/"
 	y.until("a process of "+pod, func() bool {
 		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, path := range environs {
 			data, _ := os.ReadFile(path)
-			variables := strings.Split(string(data), "\x00")
-			if slices.ContainsFunc(variables, func(v string) bool { return strings.HasPrefix(v, train.MarkVariable+"="+job+"/") }) {
-				i := slices.IndexFunc(variables, func(v string) bool { return strings.HasPrefix(v, "NVIDIA_VISIBLE_DEVICES=") })
-				visible = strings.TrimPrefix(variables[max(i, 0)], "NVIDIA_VISIBLE_DEVICES=")
+			variables = strings.Split(string(data), "\x00")
+			if slices.ContainsFunc(variables, func(v string) bool { return strings.HasPrefix(v, mark) }) {
 				return true
 			}
 		}
 		return false
 	})
-	return count + " " + visible
+	return variables
 }
 
 // pause runs a pod of another namespace that holds units of a resource until the test ends.

@@ -121,7 +121,7 @@ func (y *yard) end() {
 			data, _ := os.ReadFile(path)
 			y.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-5000):])
 		}
-		out, _ := y.cluster.Kubectl(context.Background(), "get", "pods,secrets,services,events", "-n", y.namespace, "-o", "wide")
+		out, _ := y.cluster.Kubectl(context.Background(), "get", "pods,secrets,services,resourceclaims,events", "-n", y.namespace, "-o", "wide")
 		y.t.Logf("%s", out[:min(len(out), 20_000)])
 	}
 	for name := range y.procs {
@@ -368,7 +368,7 @@ func (y *yard) plan(allocations ...train.Allocation) {
 func (y *yard) nothingLeft() {
 	y.t.Helper()
 	y.until("nothing is left of the jobs", func() bool {
-		out, err := y.cluster.Kubectl(y.ctx, "get", "pods,secrets,services", "-n", y.namespace, "-o", "name")
+		out, err := y.cluster.Kubectl(y.ctx, "get", "pods,secrets,services,resourceclaims", "-n", y.namespace, "-o", "name")
 		return err == nil && out == "secret/switchyard-executor-key"
 	})
 }

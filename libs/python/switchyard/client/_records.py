@@ -469,7 +469,10 @@ class _Device(TypedDict):
     kind: Literal["gpu", "cpu"]
 
 
-class Device(_Device, total=False):
+_DeviceWords = TypedDict("_DeviceWords", {"class": "str"}, total=False)
+
+
+class Device(_DeviceWords, _Device, total=False):
     """Device is what the planner allocates: whole, or by memory to jobs that share it."""
 
     model: str
