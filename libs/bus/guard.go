@@ -214,6 +214,9 @@ func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
 		if now == nil {
 			missing = append(missing, name)
 		}
+		if known && now != nil && now.madeAgainSince(before) && kind.mends {
+			g.log.Error("a stream was lost, and is made again: what it held comes back, or does not count", "stream", name)
+		}
 		if now != nil && (now.repairedSince(before) || kind.mends) {
 			delete(g.remembered.Losses, name)
 		}

@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,6 +28,8 @@ type site struct {
 	server *busserver.Server
 	bus    *bus.Bus
 	guard  *bus.Guard
+	// log is what the service has said.
+	log lines
 }
 
 // open starts the server and connects as a service does.
@@ -39,7 +42,7 @@ func (s *site) open() {
 	s.server = server
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	if s.bus, err = bus.Connect(ctx, bus.Config{URL: server.URL(), Name: "test"}); err != nil {
+	if s.bus, err = bus.Connect(ctx, bus.Config{URL: server.URL(), Name: "test", Log: slog.New(slog.NewTextHandler(&s.log, nil))}); err != nil {
 		s.t.Fatal(err)
 	}
 	path := filepath.Join(s.dir, "seen")
@@ -195,6 +198,7 @@ func TestALostStreamIsNoticedAndRepaired(t *testing.T) {
 		_, err := s.jetStream().KeyValue(t.Context(), string(contract.Nodes))
 		return err == nil
 	})
+	s.log.wait(t, `level=ERROR msg="a stream was lost, and is made again: what it held comes back, or does not count" stream=KV_`+string(contract.Nodes))
 	s.well("it is observed again")
 	// Messages in the middle are deleted.
 	s.submit("d", "e", "f")

@@ -33,6 +33,11 @@ func (s Seen) repairedSince(before Seen) bool {
 	return s.Repaired != "" && s.Repaired != before.Repaired
 }
 
+// madeAgainSince reports whether a stream that was seen before was deleted, and nobody has said that this is known.
+func (s Seen) madeAgainSince(before Seen) bool {
+	return !s.Created.Equal(before.Created) && !s.repairedSince(before)
+}
+
 // Loss says that something of a stream is lost.
 type Loss struct {
 	Stream string    `json:"stream"`
@@ -78,7 +83,7 @@ func lossOf(name string, kind kindOf, before Seen, now *Seen, at time.Time) (Los
 		return Loss{}, false
 	case kind.mends:
 		return Loss{}, false
-	case !now.Created.Equal(before.Created):
+	case now.madeAgainSince(before):
 		return found(false, "was made again at %s: what it held until then, %d messages, is lost", now.Created.Format(time.RFC3339), before.Messages)
 	case now.Ends > 0:
 		return found(true, "had ended before %d, which records speak of: its newest messages are lost", now.Ends)

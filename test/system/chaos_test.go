@@ -49,7 +49,6 @@ type storm struct {
 	// impossible are the faults that this machine cannot have.
 	impossible map[string]bool
 	mu         sync.Mutex
-	printer    io.Writer
 	js         jetstream.JetStream
 	// noDisk says why its disk cannot be filled. group holds the bus to little memory while it is limited.
 	noDisk  string
@@ -66,10 +65,7 @@ func newStorm(t *testing.T, seed uint64, d time.Duration) *storm {
 	dir, noDisk := disk(t)
 	s := &storm{
 		cluster: newClusterIn(t, dir, d), noDisk: noDisk, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), back: map[string][]time.Duration{}, undone: map[string]string{},
-		unseen: map[string]int{}, impossible: map[string]bool{}, printer: io.Discard,
-	}
-	if os.Getenv("CHAOS") != "" {
-		s.printer = os.Stdout
+		unseen: map[string]int{}, impossible: map[string]bool{},
 	}
 	s.ledger = filepath.Join(t.TempDir(), "ledger.jsonl")
 	s.http, s.servers = map[string]int{}, map[string]string{}
@@ -98,9 +94,7 @@ func (s *storm) startAll(buses ...string) {
 }
 
 func (s *storm) say(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	s.t.Log(text)
-	fmt.Fprintln(s.printer, text)
+	fmt.Fprintf(s.t.Output(), format+"\n", args...)
 }
 
 func (s *storm) note(e chaos.Entry) {
