@@ -48,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: secrets vulnerabilities e2e-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: secrets vulnerabilities e2e-spark bench-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ test-scripts: tools-cc ## run the table of user scripts with the rows that `make
 
 e2e-spark: tools-cc ## tune the executors of a cluster of the stand-in for Spark and BigDL (three minutes)
 	SPARK=1 $(GO) test -count=1 -v -run OfASparkCluster ./test/system
+
+bench-spark: tools-cc ## compare V1, V2 and PipeTune on that stand-in with PipeTune's measured epochs: RUNS of each (half an hour; needs SWITCHYARD_DATA)
+	SPARK_RUNS=$(RUNS) $(GO) test -count=1 -v -timeout 3h -run ModesAreComparedOnASparkCluster ./test/system
 
 # How long faults are injected, and which: the same seed draws the same faults.
 MINUTES ?= 10

@@ -33,6 +33,7 @@ const (
 	Rates          Bucket[train.EnergyRates]        = "rates"
 	TuningRounds   Bucket[TuningRound]              = "tunings"
 	Tunings        Bucket[train.Tuning]             = "tunings"
+	PlacedPods     Bucket[train.PlacedPod]          = "pods"
 	Probes         Bucket[train.Pinglist]           = "probes"
 	Paths          Bucket[train.Paths]              = "paths"
 	Links          Bucket[train.Link]               = "links"
@@ -167,6 +168,13 @@ func Buckets() []BucketInfo {
 					"The desired micro-batches on a device, and the measurements behind them."),
 				record(Tunings, "Tunings", "<node>.<kind of device>.<number>", planner,
 					"The micro-batches alone: the part of the same record that agents read.", nodeagent, web),
+			},
+		},
+		{
+			Name: string(PlacedPods), Doc: "Pods of no job that have memory of a GPU.", Made: Observed, Loss: "which GPUs may be shared with such pods until they end: their GPUs count as held",
+			Records: []Record{
+				record(PlacedPods, "PlacedPods", "<uid of the pod>", planner,
+					"The memory of a GPU that is booked for a pod, from the decision until the pod has ended.", profiler, nodeagent, web),
 			},
 		},
 		{

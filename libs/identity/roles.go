@@ -103,7 +103,7 @@ func conversations(service string) conversation {
 	case "profiler":
 		return conversation{answers: []string{"switchyard.profiler.>"}}
 	case "web":
-		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", train.OutlookSubject, contract.SuggestSubject}}
+		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", train.OutlookSubject, train.PodSubject, contract.SuggestSubject}}
 	}
 	return conversation{}
 }

@@ -45,6 +45,7 @@ type Kubelet struct {
 	DevicePluginDir string
 	GPUResource     string
 	GPUClass        string
+	PlainPods       bool
 }
 
 // Meters configures how energy is measured. Maps are keyed by the names of nodes, so that all nodes can have the same
@@ -212,6 +213,7 @@ func (c *Kubelet) declare(s *config.Section) {
 	s.String(&c.DevicePluginDir, "device-plugin-dir", "",
 		"folder for the sockets of GPUs, registered there, for kubelets that do not watch plugins_registry: /var/lib/kubelet/device-plugins").
 		Check(func() error { return absoluteOrNone(c.DevicePluginDir) })
+	s.Bool(&c.PlainPods, "plain-pods", false, "offer the memory of GPUs to pods of no job as well, as "+train.PodMemoryResource+" in GiB; the scheduler of the cluster has to ask web.extender")
 	s.String(&c.GPUResource, "gpu-resource", "",
 		"resource under which another device plugin gives out whole GPUs, such as nvidia.com/gpu beside NVIDIA's GPU Operator: jobs' pods ask for that, and the agent offers no GPU itself").
 		Check(func() error {

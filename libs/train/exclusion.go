@@ -40,4 +40,6 @@ const (
 	NodeSetAside = "NodeSetAside"
 	DeviceHeld   = "DeviceHeld"
 	StartFailed  = "StartFailed"
+	// NodeNotOffered: the scheduler of the cluster would not start the pod there.
+	NodeNotOffered = "NodeNotOffered"
 )

@@ -95,6 +95,8 @@ type Device struct {
 	Class string `json:"class,omitempty"`
 	// HeldBy names what holds the device beside jobs, e.g. a pod of another namespace.
 	HeldBy string `json:"held_by,omitempty"`
+	// Pods are those that have memory of the device and belong to no job, as namespace/name (PodMemoryResource).
+	Pods []string `json:"pods,omitempty"`
 }
 
 // Enforcement is what holds a job to its part of a device's memory.

@@ -76,7 +76,7 @@ type accounting struct {
 }
 
 // accounting has this agent offer the GPUs, or follows the device plugin or the driver that does.
-func (k *kubernetes) accounting(daemon *mps.Daemon, known *attemptindex.Index, p run.Process) (accounting, error) {
+func (k *kubernetes) accounting(daemon *mps.Daemon, known *attemptindex.Index, placed *placedPods, p run.Process) (accounting, error) {
 	if !k.on() {
 		return accounting{}, nil
 	}
@@ -101,7 +101,13 @@ func (k *kubernetes) accounting(daemon *mps.Daemon, known *attemptindex.Index, p
 	if k.DevicePluginDir != "" {
 		dir, classic = k.DevicePluginDir, true
 	}
-	plugins := deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: p.Log, Metrics: p.Metrics})
+	config := deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: p.Log, Metrics: p.Metrics}
+	if k.PlainPods {
+		config.Booked = func(ctx context.Context, gib int) (train.DeviceID, bool) {
+			return placed.next(ctx, gib, pods.HasMemory)
+		}
+	}
+	plugins := deviceplugin.New(config)
 	a.access = func(g gpu.Device) inventory.Access {
 		return inventory.Access{Resource: deviceplugin.Resource(g.UUID), Units: deviceplugin.Units(g.Memory)}
 	}

@@ -111,7 +111,8 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
 	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
 	daemon := mps.Find(s.config.MPSDir)
-	kubelet, err := s.kubernetes.accounting(daemon, known, p)
+	placed := newPlacedPods(p.Common.NodeID())
+	kubelet, err := s.kubernetes.accounting(daemon, known, placed, p)
 	if err != nil {
 		return err
 	}
@@ -151,6 +152,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	})
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.onTuning, func() {}) })
 	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.Open) })
+	work.Go(func(ctx context.Context) error { return t.pods.Watch(ctx, placed.observe, nil) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
@@ -215,6 +217,7 @@ type tables struct {
 	limits   *bus.KV[train.PowerLimit]
 	tunings  *bus.KV[train.Tuning]
 	settings *bus.KV[train.Setting]
+	pods     *bus.KV[train.PlacedPod]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (t tables, err error) {
@@ -222,7 +225,7 @@ func openTables(ctx context.Context, b *bus.Bus) (t tables, err error) {
 		bus.Open(ctx, b, contract.Attempts, &t.attempts), bus.Open(ctx, b, contract.Reports, &t.reports),
 		bus.Open(ctx, b, contract.Nodes, &t.nodes), bus.Open(ctx, b, contract.Jobs, &t.jobs),
 		bus.Open(ctx, b, contract.PowerLimits, &t.limits), bus.Open(ctx, b, contract.Tunings, &t.tunings),
-		bus.Open(ctx, b, contract.Settings, &t.settings),
+		bus.Open(ctx, b, contract.Settings, &t.settings), bus.Open(ctx, b, contract.PlacedPods, &t.pods),
 	)
 	return t, err
 }

@@ -38,9 +38,12 @@ type cache struct {
 	// bounds are those of tenants, spendings the energy that they have used.
 	bounds    map[string]access.Tenant
 	spendings map[string]contract.Spending
-	usage     usage
-	missing   map[string]bool
-	restarts  restartMean
+	// placed and asking are pods of no job, by UID.
+	placed   map[string]train.PlacedPod
+	asking   map[string]*asking
+	usage    usage
+	missing  map[string]bool
+	restarts restartMean
 	// changed has room for one signal that something is new.
 	changed chan struct{}
 }
@@ -51,12 +54,12 @@ func newCache() *cache {
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
-		spendings: map[string]contract.Spending{}, usage: newUsage(),
+		spendings: map[string]contract.Spending{}, placed: map[string]train.PlacedPod{}, asking: map[string]*asking{}, usage: newUsage(),
 		restarts: restartMean{counted: map[train.JobID]int{}}, silence: newSilence(),
 		missing: map[string]bool{
 			string(contract.Jobs): true, string(contract.Nodes): true, string(contract.Attempts): true, string(contract.Reports): true, string(contract.Models): true,
 			string(contract.Rates): true, string(contract.Conditions): true, string(contract.Eligibility): true, string(contract.Tenants): true,
-			string(contract.Spendings):    true,
+			string(contract.Spendings): true, string(contract.PlacedPods): true,
 			string(contract.Interference): true, string(contract.Links): true, string(contract.Settings): true,
 		},
 	}
@@ -305,7 +308,7 @@ func (p *cache) records() records.Records {
 		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes,
 		Links: p.degraded(), Silence: func(n train.NodeID) time.Duration { return p.silence.of(string(n)) }, Interference: p.interference,
 		RestartSeconds: p.restarts.seconds(), Conditions: p.conditions, Eligibility: p.eligible, Tenants: p.bounds,
-		Spendings: p.spendings, Usage: p.usage.DeviceSeconds,
+		Spendings: p.spendings, Usage: p.usage.DeviceSeconds, Placed: p.placed, Asking: p.requests(),
 	}
 }
 

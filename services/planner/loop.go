@@ -39,6 +39,7 @@ type loop struct {
 	recorder *recorder
 	// grid is nil if no tariff of energy is configured.
 	grid *grid
+	pods *pods
 	// verifier compares predictions with what happens.
 	verifier *verifier
 	// now is the clock by which decisions are made.
@@ -84,6 +85,9 @@ func (l *loop) run(ctx context.Context, started func()) error {
 		err := l.blind()
 		if err == nil {
 			err = l.round(ctx)
+		}
+		if err == nil {
+			err = l.pods.settle(ctx, l.now(), l.last)
 		}
 		decided = time.Now()
 		took = decided.Sub(began)

@@ -88,6 +88,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(l.followPlans)
 	l.recorder = newRecorder(b, p.Log, m)
 	watching.Go(l.recorder.run)
+	if l.pods, err = newPods(ctx, b, p.Log, known); err != nil {
+		return err
+	}
+	watching.Go(l.pods.run)
 	asked := &questions{bus: b, log: p.Log, cache: known, terms: s.terms(), policy: policy, grid: rates, now: time.Now, timeout: answerTimeout}
 	watching.Go(asked.run)
 	watching.Go(asked.runOutlooks)
@@ -158,6 +162,7 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Conditions, known.observeCondition),
 		follow(ctx, b, watching, known, contract.Eligibility, known.observeEligibility),
 		follow(ctx, b, watching, known, contract.Tenants, known.observeTenant),
+		follow(ctx, b, watching, known, contract.PlacedPods, known.observePlaced),
 		follow(ctx, b, watching, known, contract.Rates, rates.see),
 		follow(ctx, b, watching, known, contract.Spendings, known.observeSpending, contract.SpendingKey("*")),
 	)

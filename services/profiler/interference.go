@@ -3,6 +3,7 @@ package profiler
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -173,4 +174,20 @@ func (e *estimator) onNode(node bus.Entry[train.Node], deleted bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.interference.observe(node.Value)
+}
+
+// onPod follows a pod of no job to the device of which it has memory, and away from it: jobs beside it are not alone.
+func (e *estimator) onPod(pod bus.Entry[train.PlacedPod], deleted bool, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	id := train.PlainPodJob(pod.Key)
+	at := []deviceKey{{pod.Value.Node, pod.Value.Device}}
+	here := e.residency.live[id]
+	switch {
+	case deleted:
+		e.residency.ended(id, now)
+	case !pod.Value.SeenAt.IsZero() && (here == nil || here.places[0] != at[0]):
+		iv := e.residency.started(id, curve.KindOf(pod.Value.Pod.Spec()), at, pod.Value.SeenAt)
+		iv.trains, iv.silent = pod.Value.SeenAt, true
+	}
 }

@@ -31,6 +31,8 @@ type interval struct {
 	places []deviceKey
 	// limited is set if the attempt cannot get more memory than its share, whatever the others use.
 	limited bool
+	// silent is set for a pod of no job: it reports no epochs, and no earlier ones of others matter for it.
+	silent bool
 	// since is when the attempt started, until when it ended; zero while it runs.
 	since, until time.Time
 	// trains is when the first reported epoch began: before that the attempt loads, and slows others down
@@ -110,7 +112,7 @@ func (r *residency) oldest(at deviceKey) time.Time {
 		}
 		for _, p := range here.places {
 			for _, o := range r.at[p] {
-				if o.until.IsZero() && (oldest.IsZero() || o.epochAt.Before(oldest)) {
+				if o.until.IsZero() && !o.silent && (oldest.IsZero() || o.epochAt.Before(oldest)) {
 					oldest = o.epochAt
 				}
 			}

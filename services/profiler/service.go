@@ -60,6 +60,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	running.Go(network.run)
 	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, st.models, st.jobs) })
 	running.Go(func(ctx context.Context) error { return st.nodes.Watch(ctx, st.estimator.onNode, nil) })
+	running.Go(func(ctx context.Context) error {
+		return st.pods.Watch(ctx, func(e bus.Entry[train.PlacedPod], deleted bool) { st.estimator.onPod(e, deleted, time.Now()) }, nil)
+	})
 	running.Go(func(ctx context.Context) error { return st.followJobs(ctx, last, caughtUp.Open) })
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { st.ignore(m, st.estimator.sample(m)) })
@@ -80,6 +83,7 @@ type store struct {
 	models       *bus.KV[train.Model]
 	jobs         *bus.KV[train.Job]
 	nodes        *bus.KV[train.Node]
+	pods         *bus.KV[train.PlacedPod]
 	interference *bus.KV[curve.InterferenceRecord]
 	estimator    *estimator
 	log          *slog.Logger
@@ -92,6 +96,7 @@ func newStore(ctx context.Context, b *bus.Bus, p run.Process) (*store, error) {
 	return s, errors.Join(
 		bus.Open(ctx, b, contract.Models, &s.models), bus.Open(ctx, b, contract.Jobs, &s.jobs),
 		bus.Open(ctx, b, contract.Nodes, &s.nodes), bus.Open(ctx, b, contract.Interference, &s.interference),
+		bus.Open(ctx, b, contract.PlacedPods, &s.pods),
 	)
 }
 

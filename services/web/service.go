@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +30,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
+	"github.com/switchyard-dl/switchyard/services/web/extender"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 	"github.com/switchyard-dl/switchyard/services/web/metrics"
@@ -88,6 +91,13 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		}
 		doors = append(doors, pageOn(listener, d.onTCP(answers)))
 	}
+	if s.config.Extender != "" {
+		extends, err := s.extender(b)
+		if err != nil {
+			return err
+		}
+		doors = append(doors, extends)
+	}
 	serve := func(ctx context.Context) error {
 		p.Metrics.MustRegister(metrics.New(s.config.MetricsJobs, func(f func(*index.Index)) { known.read(f) }, s.now))
 		return serveAll(ctx, doors, p.Started)
@@ -123,6 +133,23 @@ func serveAll(ctx context.Context, doors []doorway, ready func()) error {
 	}
 	ready()
 	return running.Wait()
+}
+
+// extender is the door of schedulers of Kubernetes.
+func (s *Service) extender(b *bus.Bus) (doorway, error) {
+	secret, err := os.ReadFile(s.config.ExtenderSecret)
+	if err != nil {
+		return doorway{}, fmt.Errorf("read the word of schedulers (web.extender_secret): %w", err)
+	}
+	answers := extender.Handler(strings.TrimSpace(string(secret)), func(ctx context.Context, r train.PodRequest) (train.PodAnswer, error) {
+		return bus.Ask[train.PodRequest, train.PodAnswer](ctx, b, train.PodSubject, r)
+	})
+	return doorway{func(ctx context.Context) (net.Listener, error) {
+		var c net.ListenConfig
+		return c.Listen(ctx, "tcp", s.config.Extender)
+	}, func(ctx context.Context, l net.Listener) error {
+		return run.ServeListener(ctx, netutil.LimitListener(l, connections), answers)
+	}}, nil
 }
 
 // socket is the door of the installation's owner.

@@ -112,18 +112,14 @@ func (c *cluster) worker(master int, node string) {
 	c.run("worker-"+node, "unshare", append(namespace, words.Flags...), words.Environ)
 }
 
-// PipeTune on its own setup, a Spark cluster as master: the executors get other cores and memory between the epochs of
-// running trials, trials pause and go on from BigDL's checkpoints, and what the executors use on their nodes is
-// measured there and billed to the trials.
-func TestPipeTuneTunesTheExecutorsOfASparkCluster(t *testing.T) {
-	if os.Getenv("SPARK") == "" {
-		t.Skip("SPARK is not set: make e2e-spark sets it (two minutes and a half)")
-	}
-	t.Parallel()
+// newSparkCluster starts a Spark cluster of two nodes beside a Switchyard, and returns its address. The test takes at
+// most d.
+func newSparkCluster(t *testing.T, d time.Duration) (c *cluster, master string) {
+	t.Helper()
 	if out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").CombinedOutput(); err != nil {
 		t.Skipf("the machine allows no PID namespaces: %v: %s", err, out)
 	}
-	c := newCluster(t)
+	c = newClusterIn(t, t.TempDir(), d)
 	folder, port := c.withSpark(), bustest.FreePort(t)
 	c.run("master", "python3", []string{filepath.Join(folder, "cluster.py"), "master", strconv.Itoa(port)}, nil)
 	c.start("up")
@@ -132,8 +128,19 @@ func TestPipeTuneTunesTheExecutorsOfASparkCluster(t *testing.T) {
 		c.worker(port, node)
 	}
 	c.await("the workers' nodes are known", func(map[train.JobID]train.Job) bool { return len(c.bucket(string(contract.Nodes))) == 3 })
+	return c, "spark://127.0.0.1:" + strconv.Itoa(port)
+}
+
+// PipeTune on its own setup, a Spark cluster as master: the executors get other cores and memory between the epochs of
+// running trials, trials pause and go on from BigDL's checkpoints, and what the executors use on their nodes is
+// measured there and billed to the trials.
+func TestPipeTuneTunesTheExecutorsOfASparkCluster(t *testing.T) {
+	if os.Getenv("SPARK") == "" {
+		t.Skip("SPARK is not set: make e2e-spark sets it (two minutes and a half)")
+	}
+	t.Parallel()
+	c, master := newSparkCluster(t, 5*time.Minute)
 	parameters := `"systemParameters": {"cores": ["4", "16"], "memory": ["2", "4"]}, "hyperParameters": {"learning_rate": [0.001, 0.01, 0.1]}`
-	master := "spark://127.0.0.1:" + strconv.Itoa(port)
 	// With 120 epochs a probe, which costs two restarts, is within the bound of what a trial may lose.
 	const epochs, scale = 120, 0.008
 	wrong := 0
@@ -168,6 +175,40 @@ func TestPipeTuneTunesTheExecutorsOfASparkCluster(t *testing.T) {
 	}
 	if code, out := c.command("tune", "profiles"); code != 0 || !strings.Contains(out, "net lenet5.py") || !strings.Contains(out, "best") {
 		t.Errorf("profiles: %d, %s", code, out)
+	}
+}
+
+// TestModesAreComparedOnASparkCluster runs V1, V2 and PipeTune as often as SPARK_RUNS says and prints the figures. Epochs
+// last as long as PipeTune's authors measured, times a factor.
+func TestModesAreComparedOnASparkCluster(t *testing.T) {
+	runs, grid := os.Getenv("SPARK_RUNS"), filepath.Join(os.Getenv("SWITCHYARD_DATA"), "pipetune/derived/epoch_grid.csv")
+	if runs == "" {
+		t.Skip("SPARK_RUNS is not set: make bench-spark sets it (half an hour)")
+	}
+	if _, err := os.Stat(grid); err != nil {
+		t.Fatal("SWITCHYARD_DATA does not name the folder with PipeTune's measurements: ", err)
+	}
+	for _, w := range []struct {
+		workload, space string
+		scale           float64
+	}{
+		{"lstm/news20", `"batch_size": [32], "learning_rate_decay": [0.002, 0.02, 0.2]`, 0.004},
+		{"lenet/mnist", `"batch_size": [32, 64, 512, 1024]`, 0.01},
+	} {
+		t.Run(w.workload, func(t *testing.T) {
+			c, master := newSparkCluster(t, time.Hour)
+			conf := c.pipeTune(master, 10, w.scale, `"systemParameters": {"cores": ["16", "8", "4"], "memory": ["8", "4"]},
+				"hyperParameters": {"learning_rate": [0.001, 0.01, 0.1], `+w.space+`}`)
+			settings := fmt.Sprintf("standin.scale %g\nstandin.grid %s\nstandin.workload %s\nstandin.load 0.005\n", w.scale, grid, w.workload)
+			if err := os.WriteFile(filepath.Join(c.dir, "spark.conf"), []byte(settings), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, out := c.command("tune", "compare", conf, "--runs", runs)
+			fmt.Printf("%s, times %g\n%s", w.workload, w.scale, out)
+			if code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
 	}
 }
 

@@ -155,7 +155,7 @@ func known(t *testing.T, key string, o any) {
 func TestEveryValueIsUsed(t *testing.T) {
 	_, c := generated(t)
 	values := map[string]any{
-		"monitoring": true, "replicated": true, "probing": true, "dra": true, "replicas": 3,
+		"monitoring": true, "replicated": true, "probing": true, "dra": true, "plainpods": true, "replicas": 3,
 		"image":     map[string]any{"repository": "r.example/yard", "tag": "t1", "pullPolicy": "Always", "pullSecrets": []any{map[string]any{"name": "pull-me"}}},
 		"settings":  map[string]any{"SWITCHYARD_POD_IMAGE": "train:1", "SWITCHYARD_TRACE": true},
 		"secrets":   map[string]any{"keysPrefix": "k-", "influxdb": "series-secret", "grafana": "boards-secret"},

@@ -18,7 +18,7 @@ const (
 )
 
 // toggles are the components that a value of the same name adds to the base.
-func toggles() []string { return []string{"monitoring", "replicated", "probing", "dra"} }
+func toggles() []string { return []string{"monitoring", "replicated", "probing", "dra", "plainpods"} }
 
 // object is one Kubernetes object as kustomize prints it.
 type object struct {

@@ -353,7 +353,9 @@ func TestClientsOfTheMultiProcessService(t *testing.T) {
 	c := Config{MPSDir: func() string { return dir }, Log: slog.New(slog.DiscardHandler)}
 	mounts := func(g gpu.Device) []*kubelet.Mount {
 		g.UUID = uuid0
-		answer, err := newPlugin(g, c, "").Allocate(t.Context(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{{DevicesIds: []string{"5a1f0b3c77d2-000"}}}})
+		p := newPlugin(Resource(uuid0), func(g gpu.Device) int { return Units(g.Memory) }, c, "")
+		p.update(g)
+		answer, err := p.Allocate(t.Context(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{{DevicesIds: []string{"5a1f0b3c77d2-000"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,8 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
@@ -27,6 +30,9 @@ type Config struct {
 	// MPSDir returns where processes reach the daemon of NVIDIA's Multi-Process Service; empty while none runs. It
 	// may be nil.
 	MPSDir func() string
+	// Booked returns the GPU of which the next pod of no job with so many GiB is to have them; it may wait for the answer.
+	// If it is set, the memory of all GPUs is a resource of its own (train.PodMemoryResource).
+	Booked func(ctx context.Context, gib int) (train.DeviceID, bool)
 	// Every is the interval at which GPUs and sockets are checked.
 	Every   time.Duration
 	Log     *slog.Logger
@@ -37,6 +43,8 @@ type Config struct {
 type Plugins struct {
 	config  Config
 	plugins map[string]*plugin
+	// memory offers the memory of all GPUs; nil if it is not offered.
+	memory  *plugin
 	healthy *prometheus.GaugeVec
 }
 
@@ -72,39 +80,50 @@ func (f *Plugins) Run(ctx context.Context, gpus func() []gpu.Device) error {
 	return serving.Wait()
 }
 
-// update applies the present GPUs and returns the plugins of new ones.
+// update applies the present GPUs and returns the plugins of new resources.
 func (f *Plugins) update(listed []gpu.Device) []*plugin {
 	var fresh []*plugin
-	seen := map[string]bool{}
+	present := map[string]gpu.Device{}
 	for _, g := range listed {
-		seen[g.UUID] = true
-		p, known := f.plugins[g.UUID]
-		if !known {
-			p = newPlugin(g, f.config, filepath.Join(f.config.Dir, socketName(g.UUID)))
-			f.plugins[g.UUID] = p
-			fresh = append(fresh, p)
+		present[g.UUID] = g
+		if f.plugins[g.UUID] == nil {
+			f.plugins[g.UUID] = f.add(Resource(g.UUID), socketName(g.UUID), func(g gpu.Device) int { return Units(g.Memory) })
+			fresh = append(fresh, f.plugins[g.UUID])
 		}
-		p.update(g)
 	}
 	for uuid, p := range f.plugins {
-		g, _ := p.now()
-		if !seen[uuid] {
-			g.Trouble = "it is no longer there"
+		if g, there := present[uuid]; there {
 			p.update(g)
+		} else {
+			p.update()
 		}
+		gpus, _ := p.now()
 		healthy := 1.0
-		if g.Trouble != "" {
+		if gpus[0].Trouble != "" {
 			healthy = 0
 		}
-		f.healthy.WithLabelValues(string(g.ID()), Resource(uuid)).Set(healthy)
+		f.healthy.WithLabelValues(string(gpus[0].ID()), Resource(uuid)).Set(healthy)
 	}
+	if f.config.Booked == nil || len(listed) == 0 && f.memory == nil {
+		return fresh
+	}
+	if f.memory == nil {
+		f.memory = f.add(train.PodMemoryResource, memorySocket, func(g gpu.Device) int { return int(g.Memory / unit.GiB) })
+		f.memory.booked = f.config.Booked
+		fresh = append(fresh, f.memory)
+	}
+	f.memory.update(slices.DeleteFunc(slices.Clone(listed), func(g gpu.Device) bool { return g.Instance > 0 })...)
 	return fresh
+}
+
+func (f *Plugins) add(resource, socket string, units func(gpu.Device) int) *plugin {
+	return newPlugin(resource, units, f.config, filepath.Join(f.config.Dir, socket))
 }
 
 // sweep removes the sockets of GPUs that were removed while no agent ran: a kubelet would keep connecting to them.
 func (f *Plugins) sweep() {
 	left, _ := filepath.Glob(filepath.Join(f.config.Dir, socketPrefix+"*"+socketSuffix)) // the pattern is well-formed
-	mine := map[string]bool{}
+	mine := map[string]bool{memorySocket: f.memory != nil}
 	for uuid := range f.plugins {
 		mine[socketName(uuid)] = true
 	}

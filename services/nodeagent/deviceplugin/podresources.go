@@ -96,7 +96,17 @@ func (p *PodResources) Mark(devices []train.Device) {
 			}
 		}
 	}
+	for i := range devices {
+		for _, pod := range slices.Sorted(maps.Keys(pods)) {
+			if d := &devices[i]; d.Resource != "" && slices.Contains(pods[pod], memoryOf(d.Resource)) {
+				d.Pods = append(d.Pods, pod)
+			}
+		}
+	}
 }
+
+// memoryOf is what a pod holds that has memory of the GPU with a resource, and belongs to no job.
+func memoryOf(resource string) string { return train.PodMemoryResource + " " + resource }
 
 // others lists the pods that are not those of jobs. A pod is a job's by its namespace and its name.
 func (p *PodResources) others(pods map[string][]string) []string {
@@ -109,6 +119,13 @@ func (p *PodResources) others(pods map[string][]string) []string {
 		slug, _, _, numbered := train.CutPodName(name)
 		return numbered && slices.Contains(p.Namespaces, namespace) && jobs[namespace+"/"+slug]
 	})
+}
+
+// HasMemory reports whether a pod of no job has memory of a GPU.
+func (p *PodResources) HasMemory(pod string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.newest.pods[pod], func(held string) bool { return strings.HasPrefix(held, memoryOf("")) })
 }
 
 // Devices lists the GPUs of the other plugin by their ids, for an agent that cannot read them itself.
@@ -242,6 +259,11 @@ func (p *PodResources) held(pod *podresources.PodResources) []string {
 	var held []string
 	for _, c := range pod.GetContainers() {
 		for _, d := range c.GetDevices() {
+			if d.GetResourceName() == train.PodMemoryResource && len(d.GetDeviceIds()) > 0 {
+				name, _, _ := strings.Cut(d.GetDeviceIds()[0], "-") // a unit begins with the short name of its GPU
+				held = append(held, memoryOf(resourcePrefix+name))
+				continue
+			}
 			if strings.HasPrefix(d.GetResourceName(), resourcePrefix) {
 				held = append(held, d.GetResourceName())
 			}

@@ -46,11 +46,14 @@ const (
 	socketSuffix = ".sock"
 )
 
+// memorySocket is the name of the socket for the memory of all GPUs.
+const memorySocket = socketPrefix + "memory" + socketSuffix
+
 func socketName(uuid string) string { return socketPrefix + Short(uuid) + socketSuffix }
 
 // unitIDs names the units of a GPU.
-func unitIDs(g gpu.Device) []string {
-	ids := make([]string, Units(g.Memory))
+func unitIDs(g gpu.Device, units int) []string {
+	ids := make([]string, units)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%s-%03d", Short(g.UUID), i)
 	}

@@ -105,7 +105,7 @@ func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) e
 			switch err := p.register(ctx); {
 			case err == nil:
 				registered, lastError = there, ""
-				p.log.Info("the kubelet accounts for the GPU")
+				p.log.Info("the kubelet accounts for the resource")
 			case err.Error() != lastError && ctx.Err() == nil:
 				lastError = err.Error()
 				p.log.Warn("not registered with the kubelet yet", "error", err)
@@ -114,7 +114,7 @@ func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) e
 		select {
 		case <-doubt.C:
 			if p.neverAsked() {
-				p.log.Warn("no kubelet has asked for the GPU: is its root folder another one?", "socket", p.endpoint)
+				p.log.Warn("no kubelet has asked for the resource: is its root folder another one?", "socket", p.endpoint)
 			}
 		default:
 		}
@@ -139,12 +139,11 @@ func (p *plugin) register(ctx context.Context) error {
 		return fmt.Errorf("reach the kubelet: %w", err)
 	}
 	defer func() { _ = connection.Close() }()
-	g, _ := p.now()
 	_, err = kubelet.NewRegistrationClient(connection).Register(ctx, &kubelet.RegisterRequest{
-		Version: kubelet.Version, Endpoint: name, ResourceName: Resource(g.UUID), Options: &kubelet.DevicePluginOptions{},
+		Version: kubelet.Version, Endpoint: name, ResourceName: p.resource, Options: p.options(),
 	})
 	if err != nil {
-		return fmt.Errorf("register %s: %w", Resource(g.UUID), err)
+		return fmt.Errorf("register %s: %w", p.resource, err)
 	}
 	return nil
 }

@@ -51,6 +51,9 @@ type Records struct {
 	Usage map[string]float64
 	// Silence is for how long a node has not reported; nil: none is silent.
 	Silence func(train.NodeID) time.Duration
+	// Placed are the pods of no job that have memory of a GPU, Asking those that wait for some, by their UIDs.
+	Placed map[string]train.PlacedPod
+	Asking map[string]train.PodRequest
 	// Interference returns what was measured on the devices of nodes; nil: the terms have it.
 	Interference func([]train.Node) map[string]*curve.Interference
 	// RestartSeconds is the measured mean time for which a restart holds devices before its processes run; 0 if unknown.
@@ -75,6 +78,7 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 		a := r.Attempts[string(s.Jobs[i].ID)]
 		s.Exclusions = append(s.Exclusions, a.Unstarted(now)...)
 	}
+	r.addPods(&s, last)
 	if r.Interference != nil && slices.ContainsFunc(s.Jobs, func(j state.Job) bool { return j.Spec.SharedMemory() > 0 }) {
 		s.Interference = r.Interference(s.Nodes)
 	}
@@ -113,6 +117,7 @@ func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train
 			}})
 		}
 		exclusions = append(exclusions, n.Exclusions(r.Conditions[string(n.ID)], r.Eligibility[string(n.ID)], now)...)
+		exclusions = append(exclusions, r.unplaced(&n)...)
 	}
 	slices.SortStableFunc(exclusions, func(x, y train.Exclusion) int { return cmp.Compare(x.Node, y.Node) })
 	return live, exclusions

@@ -45,7 +45,7 @@ func machines(x *index.Index, now time.Time) (nodes []*node, devices []*device) 
 
 // held reports whether a job holds the device.
 func (n *node) held(d train.Device) bool {
-	return d.HeldBy != "" || slices.ContainsFunc(n.Jobs, func(j view.NodeJob) bool { return slices.Contains(j.Devices, d.ID) })
+	return d.HeldBy != "" || len(d.Pods) > 0 || slices.ContainsFunc(n.Jobs, func(j view.NodeJob) bool { return slices.Contains(j.Devices, d.ID) })
 }
 
 // schedulable reports whether nothing keeps all jobs off the whole node.

@@ -44,7 +44,7 @@ func prepare(c *lab.Cluster, dir string) error {
 	for name, pkg := range map[string]string{
 		"switchyard": "cmd/switchyard", "switchyard-server": "cmd/switchyard-server", "switchyard-supervisor": "cmd/switchyard-supervisor", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
 		"nodeagent": "services/nodeagent/cmd/nodeagent", "planner": "services/planner/cmd/planner",
-		"profiler": "services/profiler/cmd/profiler",
+		"profiler": "services/profiler/cmd/profiler", "web": "services/web/cmd/web",
 	} {
 		if err := lab.Build(ctx, filepath.Join(dir, name), "../../../"+pkg); err != nil {
 			return err
@@ -63,6 +63,7 @@ type yard struct {
 	namespace string
 	flags     []string
 	agent     []string // says which GPUs the node has
+	web       []string
 	procs     map[string]*exec.Cmd
 	bus       *bus.Bus
 	attempts  *bus.KV[train.Attempt]
@@ -73,10 +74,17 @@ type yard struct {
 
 func newYard(t testing.TB, executorFlags ...string) *yard {
 	t.Helper()
+	return newYardOffering(t, nil, executorFlags...)
+}
+
+// newYardOffering has an agent with more flags.
+func newYardOffering(t testing.TB, agentFlags []string, executorFlags ...string) *yard {
+	t.Helper()
 	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
 	y := newYardOn(t, cluster, executorFlags...)
+	y.agent = append(y.agent, agentFlags...)
 	y.start("nodeagent")
 	y.until("two GPUs that the kubelet accounts for", func() bool {
 		node, err := y.node()
@@ -152,6 +160,8 @@ func (y *yard) start(name string) {
 		args = append([]string{"--mount=/proc/" + y.kubelet() + "/ns/mnt", "--", path}, append(append(args, "--kubernetes-node=node1",
 			"--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0"), y.agent...)...)
 		path = "nsenter"
+	case "web":
+		args = append(args, y.web...)
 	case "executor":
 		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+y.cluster.Kubeconfig(), "--jobs-namespace="+y.namespace,
 			"--pod-snapshots-root="+y.snapshots(), "--pod-image-pull-policy=Never", "--kill-after=2s"), y.flags...)

@@ -487,6 +487,7 @@ class Device(_DeviceWords, _Device, total=False):
     resource: str
     units: int
     held_by: str
+    pods: List[str]
 
 
 class _Edited(TypedDict):

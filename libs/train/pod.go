@@ -1,0 +1,77 @@
+package train
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+const (
+	// PodMemoryResource is the extended resource by which pods that belong to no job ask for memory of any one GPU, in
+	// GiB. The name is IADeep's.
+	PodMemoryResource = "gpushare/gpu-mem"
+	// PodSubject is where the planner answers a PodRequest with a PodAnswer.
+	PodSubject = "switchyard.planner.pods"
+)
+
+// PlainPod is a pod of Kubernetes that belongs to no job and asks for memory of any GPU.
+type PlainPod struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Image and Command are those of the container that asks. They identify its program: how it gets on with co-runners
+	// is predicted from what jobs with the same image and command have shown.
+	Image     string     `json:"image,omitempty"`
+	Command   []string   `json:"command,omitempty"`
+	Memory    unit.Bytes `json:"memory_bytes"`
+	CreatedAt time.Time  `json:"created_at"`
+}
+
+// FullName is the pod's name in the cluster.
+func (p *PlainPod) FullName() string { return p.Namespace + "/" + p.Name }
+
+// Job returns the id under which plans have the pod. No job can have it: ids of jobs have no dot.
+func (p *PlainPod) Job() JobID { return PlainPodJob(p.UID) }
+
+// PlainPodJob returns the id under which plans have the pod with a UID.
+func PlainPodJob(uid string) JobID { return JobID("pod." + uid) }
+
+// Spec describes the pod as a job: one device, shared, also across tenants. Its tenant is its namespace.
+func (p *PlainPod) Spec() Spec {
+	return Spec{
+		Name: p.FullName(), Tenant: p.Namespace, Image: p.Image, Command: p.Command, Device: KindGPU, SingleDevice: true,
+		AllowSharing: true, ShareAcrossTenants: true, EstimatedMemoryMiB: p.Memory.MiB(),
+	}.WithDefaults()
+}
+
+// PodRequest asks where a pod is to run. The scheduler of the cluster asks again until it has an answer with a node.
+type PodRequest struct {
+	Pod PlainPod `json:"pod"`
+	// Nodes are those on which the scheduler would start the pod.
+	Nodes []NodeID `json:"nodes"`
+}
+
+// PodAnswer is the node with the pod's memory, which is booked, or why the pod waits.
+type PodAnswer struct {
+	Node   NodeID   `json:"node,omitempty"`
+	Device DeviceID `json:"device,omitempty"`
+	Reason Reason   `json:"reason"`
+}
+
+// PlacedPod is a pod with the memory of a GPU that is booked for it.
+type PlacedPod struct {
+	Pod    PlainPod `json:"pod"`
+	Node   NodeID   `json:"node"`
+	Device DeviceID `json:"device"`
+	// Memory is the part of the device, as plans account for it.
+	Memory   unit.Bytes `json:"memory_bytes"`
+	PlacedAt time.Time  `json:"placed_at"`
+	// SeenAt is when the agent of the node first reported the pod on the device.
+	SeenAt time.Time `json:"seen_at,omitzero"`
+}
+
+// String names the pod and where it is.
+func (p *PlacedPod) String() string {
+	return fmt.Sprintf("pod %s with %s of %s of node %s", p.Pod.FullName(), p.Memory, p.Device, p.Node)
+}

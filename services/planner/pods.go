@@ -1,0 +1,319 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+const (
+	// podPatience bounds the wait for the plan that answers a request. The scheduler of the cluster waits meanwhile.
+	podPatience = 3 * time.Second
+	// podAsks is how long a pod takes part in plans after its last request: the scheduler asks again after 10 s at most.
+	podAsks = time.Minute
+	// podArrives is how long memory stays booked for a pod that its node's agent has not seen.
+	podArrives = 2 * time.Minute
+	// mostAsking bounds the pods that wait.
+	mostAsking = 10_000
+)
+
+// pods answers where pods of no job are to run, and keeps the memory that is booked for them. The plan decides: to it
+// such a pod is a job, so what it gets is booked in the same ledger. Placing happens between two decisions, in the
+// loop, so no plan gives away what a pod was promised.
+type pods struct {
+	bus   *bus.Bus
+	kv    *bus.KV[train.PlacedPod]
+	log   *slog.Logger
+	cache *cache
+	// missing is since which record of their nodes the agents of placed pods no longer see them, by UID. The next record
+	// without them ends them.
+	missing map[string]time.Time
+}
+
+// asking is a pod that waits, with those who wait for an answer about it.
+type asking struct {
+	request train.PodRequest
+	at      time.Time
+	answers []chan train.PodAnswer
+}
+
+func newPods(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache) (*pods, error) {
+	kv, err := bus.OpenKV(ctx, b, contract.PlacedPods)
+	return &pods{bus: b, kv: kv, log: log, cache: known, missing: map[string]time.Time{}}, err
+}
+
+// run answers requests until ctx ends.
+func (p *pods) run(ctx context.Context) error {
+	return bus.Answer(ctx, p.bus, train.PodSubject, p.answer)
+}
+
+func (p *pods) answer(ctx context.Context, r train.PodRequest) (train.PodAnswer, error) {
+	if !p.cache.ready() {
+		return train.PodAnswer{}, errNotReady
+	}
+	answer := make(chan train.PodAnswer, 1)
+	if err := p.cache.ask(r, time.Now(), answer); err != nil {
+		return train.PodAnswer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
+	select {
+	case a := <-answer:
+		return a, nil
+	case <-ctx.Done():
+		return train.PodAnswer{}, errors.New("the planner has not decided in time")
+	}
+}
+
+// settle answers the requests by the newest plan, and gives back the memory of pods that have ended.
+func (p *pods) settle(ctx context.Context, now time.Time, last train.Plan) error {
+	for uid, placed := range p.cache.placeable(last, now) {
+		if err := p.store(ctx, uid, placed); err != nil {
+			return err
+		}
+		p.log.Info("memory booked", "pod", placed.Pod.FullName(), "node", placed.Node, "device", placed.Device, "memory", placed.Memory.String())
+	}
+	p.cache.answerAll(last, now)
+	seen, ended := p.cache.followPods(p.missing, now)
+	for uid, placed := range seen {
+		if err := p.store(ctx, uid, placed); err != nil {
+			return err
+		}
+	}
+	for uid, placed := range ended {
+		if err := p.remove(ctx, uid); err != nil {
+			return fmt.Errorf("give back the memory of %s: %w", placed.String(), err)
+		}
+		p.cache.leave(uid)
+		delete(p.missing, uid)
+		p.log.Info("memory given back", "pod", placed.Pod.FullName(), "node", placed.Node, "device", placed.Device)
+	}
+	return nil
+}
+
+func (p *pods) store(ctx context.Context, uid string, placed train.PlacedPod) error {
+	_, err := p.kv.Modify(ctx, uid, func(record *train.PlacedPod) (bool, error) {
+		*record = placed
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("book %s: %w", placed.String(), err)
+	}
+	p.cache.place(uid, placed)
+	return nil
+}
+
+func (p *pods) remove(ctx context.Context, uid string) error {
+	e, err := p.kv.Get(ctx, uid)
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.kv.Delete(ctx, uid, e.Revision)
+}
+
+// observePlaced takes note of the memory that this planner or the one before it has booked.
+func (p *cache) observePlaced(e bus.Entry[train.PlacedPod], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	observe(p, p.placed, e, deleted)
+}
+
+// ask enters a request, and has the loop decide.
+func (p *cache) ask(r train.PodRequest, now time.Time, answer chan train.PodAnswer) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waiting := p.asking[r.Pod.UID]
+	switch {
+	case r.Pod.UID == "" || r.Pod.Memory <= 0:
+		return errors.New("want a pod with a UID that asks for memory")
+	case waiting == nil && len(p.asking) >= mostAsking:
+		return fmt.Errorf("%d pods wait for memory of a GPU already", mostAsking)
+	case waiting == nil:
+		waiting = &asking{}
+		p.asking[r.Pod.UID] = waiting
+	}
+	waiting.request, waiting.at, waiting.answers = r, now, append(waiting.answers, answer)
+	p.wake()
+	return nil
+}
+
+// requests returns the pods that wait. Those that are placed do not, even if they ask again.
+func (p *cache) requests() map[string]train.PodRequest {
+	requests := make(map[string]train.PodRequest, len(p.asking))
+	for uid, a := range p.asking {
+		if _, placed := p.placed[uid]; !placed {
+			requests[uid] = a.request
+		}
+	}
+	return requests
+}
+
+// placeable returns the pods to which the plan gives memory that is free, on a node where they may start. Nobody else
+// is promised a part of it: the plan holds what all have.
+func (p *cache) placeable(last train.Plan, now time.Time) map[string]train.PlacedPod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	placed := map[string]train.PlacedPod{}
+	for uid, a := range p.asking {
+		got, planned := last.Find(a.request.Pod.Job())
+		_, has := p.placed[uid]
+		if !planned || has || len(a.answers) == 0 || len(got.Devices) != 1 || !slices.Contains(a.request.Nodes, got.Node) {
+			continue
+		}
+		at := train.PlacedPod{Pod: a.request.Pod, Node: got.Node, Device: got.Devices[0], Memory: got.Memory, PlacedAt: now.UTC()}
+		if len(p.holders(at)) == 0 {
+			placed[uid] = at
+		}
+	}
+	return placed
+}
+
+// holders returns the jobs that have to leave a device before a pod can have its memory of it.
+func (p *cache) holders(at train.PlacedPod) (jobs []train.JobID) {
+	left := unit.Bytes(0)
+	for _, d := range p.nodes[string(at.Node)].Devices {
+		if d.ID == at.Device {
+			left = d.Memory
+		}
+	}
+	for _, other := range p.placed {
+		if other.Node == at.Node && other.Device == at.Device {
+			left -= other.Memory
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.attempts)) {
+		a := p.attempts[id]
+		part := a.PartOn(at.Node)
+		if !a.Live() || !slices.Contains(part.Devices, at.Device) {
+			continue
+		}
+		if left -= part.Memory; part.Memory == 0 {
+			left = 0
+		}
+		jobs = append(jobs, a.Job)
+	}
+	if at.Memory <= left {
+		return nil
+	}
+	return jobs
+}
+
+func (p *cache) place(uid string, placed train.PlacedPod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.placed[uid] = placed
+	p.wake()
+}
+
+func (p *cache) leave(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.placed, uid)
+	p.wake()
+}
+
+// answerAll answers those who wait for an answer, and forgets pods that no longer ask.
+func (p *cache) answerAll(last train.Plan, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, a := range p.asking {
+		placed, has := p.placed[uid]
+		for _, answer := range a.answers {
+			answer <- p.answerTo(a.request, placed, last)
+		}
+		a.answers = nil
+		if has || now.Sub(a.at) > podAsks {
+			delete(p.asking, uid)
+		}
+	}
+}
+
+// answerTo is the answer by the newest plan. placed is the zero value unless memory is booked for the pod.
+func (p *cache) answerTo(r train.PodRequest, placed train.PlacedPod, last train.Plan) train.PodAnswer {
+	got, planned := last.Find(r.Pod.Job())
+	switch {
+	case placed.Node != "" && slices.Contains(r.Nodes, placed.Node):
+		return train.PodAnswer{Node: placed.Node, Device: placed.Device, Reason: got.Reason}
+	case placed.Node != "":
+		return train.PodAnswer{Reason: train.Reason{Code: train.NodeNotOffered, Message: fmt.Sprintf("its memory is booked on node %s", placed.Node)}}
+	case planned:
+		at := train.PlacedPod{Node: got.Places()[0].Node, Device: got.Places()[0].Devices[0], Memory: got.Memory}
+		return train.PodAnswer{Reason: train.Reason{
+			Code: "Preempting", Message: fmt.Sprintf("gets %s of %s of node %s once %v have left it", at.Memory, at.Device, at.Node, p.holders(at)),
+		}}
+	}
+	for _, w := range last.Waiting {
+		if w.Job == r.Pod.Job() && len(w.Blockers) > 0 {
+			return train.PodAnswer{Reason: w.Blockers[0]}
+		}
+	}
+	return train.PodAnswer{Reason: train.Reason{Code: "Undecided", Message: "the plan does not have it yet"}}
+}
+
+// followPods compares the placed pods with what the agents of their nodes see: seen are those that have arrived, or
+// have another device than planned, and ended those that are gone.
+func (p *cache) followPods(missing map[string]time.Time, now time.Time) (seen, ended map[string]train.PlacedPod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen, ended = map[string]train.PlacedPod{}, map[string]train.PlacedPod{}
+	for uid, placed := range p.placed {
+		device, there := p.deviceOf(placed)
+		switch {
+		case p.replaced(placed) || !there && p.hasLeft(placed, missing, now):
+			ended[uid] = placed
+		case there && (placed.SeenAt.IsZero() || placed.Device != device):
+			placed.Device, placed.SeenAt = device, cmp.Or(placed.SeenAt, now.UTC())
+			seen[uid] = placed
+		}
+		if there {
+			delete(missing, uid)
+		}
+	}
+	return seen, ended
+}
+
+// hasLeft says whether a pod that its agent does not see has ended, or will not come.
+func (p *cache) hasLeft(placed train.PlacedPod, missing map[string]time.Time, now time.Time) bool {
+	if placed.SeenAt.IsZero() {
+		return now.Sub(placed.PlacedAt) > podArrives
+	}
+	node, known := p.nodes[string(placed.Node)]
+	since, missed := missing[placed.Pod.UID]
+	if known && !missed {
+		missing[placed.Pod.UID] = node.SeenAt
+	}
+	return !known || missed && node.SeenAt.After(since)
+}
+
+// replaced says whether another pod of the same name asks: the one that was placed is gone.
+func (p *cache) replaced(placed train.PlacedPod) bool {
+	for _, a := range p.asking {
+		if pod := &a.request.Pod; pod.UID != placed.Pod.UID && pod.FullName() == placed.Pod.FullName() {
+			return true
+		}
+	}
+	return false
+}
+
+// deviceOf returns the device of which the agent of its node sees a pod have memory.
+func (p *cache) deviceOf(placed train.PlacedPod) (train.DeviceID, bool) {
+	for _, d := range p.nodes[string(placed.Node)].Devices {
+		if slices.Contains(d.Pods, placed.Pod.FullName()) {
+			return d.ID, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,63 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// question is a question as a scheduler of Kubernetes sends it; containers are in JSON.
+func question(containers, nodes string) string {
+	return `{"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": [` + containers + `]}}, "Nodes": null, "NodeNames": ` + nodes + `}`
+}
+
+const asks = `{"name": "a", "image": "i", "command": ["python"], "args": ["t.py"], "resources": {"limits": {"gpushare/gpu-mem": "4"}, "requests": {"gpushare/gpu-mem": "4"}}}`
+
+func TestAQuestionOfAScheduler(t *testing.T) {
+	var asked train.PodRequest
+	answer, fault := train.PodAnswer{}, error(nil)
+	handler := Handler("word", func(_ context.Context, r train.PodRequest) (train.PodAnswer, error) {
+		asked = r
+		return answer, fault
+	})
+	post := func(path, body string) (int, string) {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+		return w.Code, strings.TrimSpace(w.Body.String())
+	}
+	sidecar := `{"name": "side", "image": "s"}`
+	for _, c := range []struct {
+		name, body, want string
+		answer           train.PodAnswer
+		fault            error
+	}{
+		{"placed", question(sidecar+","+asks, `["n.1", "n2"]`), `{"NodeNames":["n.1"]}`, train.PodAnswer{Node: train.KubernetesNodeID("n.1"), Device: "gpu:0"}, nil},
+		{"waits", question(asks, `["n2"]`), `{"Error":"Switchyard: the pod waits: no room"}`, train.PodAnswer{Reason: train.Reason{Message: "no room"}}, nil},
+		{"the planner is away", question(asks, `["n2"]`), `{"Error":"Switchyard: away"}`, train.PodAnswer{}, errors.New("away")},
+		{"booked elsewhere", question(asks, `["n2"]`), `{"Error":"Switchyard: memory is booked on node n3, where the scheduler would not start the pod"}`, train.PodAnswer{Node: "n3"}, nil},
+		{"two containers", question(asks+","+asks, `["n2"]`), `{"NodeNames":[],"FailedAndUnresolvableNodes":{"n2":"several containers ask for gpushare/gpu-mem: one of a pod may"}}`, train.PodAnswer{}, nil},
+		{"whole nodes", `{"Pod": {"metadata": {"uid": "u"}, "spec": {"containers": [` + asks + `]}}, "Nodes": {"items": [{"metadata": {"name": "n1"}}, {"metadata": {"name": "n2"}}]}}`, `"name":"n2"`, train.PodAnswer{Node: "n2"}, nil},
+	} {
+		answer, fault = c.answer, c.fault
+		if code, got := post("/word/filter", c.body); code != http.StatusOK || !strings.Contains(got, c.want) || c.name == "whole nodes" && strings.Contains(got, "n1") {
+			t.Errorf("%s: %d %s, want %s", c.name, code, got, c.want)
+		}
+		if p := asked.Pod; c.name == "placed" && (p.Memory != 4*unit.GiB || p.Image != "i" || strings.Join(p.Command, " ") != "python t.py" || p.FullName() != "ns/p" || asked.Nodes[0] != train.KubernetesNodeID("n.1")) {
+			t.Errorf("%s: asked %+v", c.name, asked)
+		}
+	}
+	for _, path := range []string{"/filter", "/other/filter", "/word/bind", "//filter"} {
+		if code, _ := post(path, question(asks, `["n2"]`)); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+	if code, _ := post("/word/filter", "{"); code != http.StatusBadRequest {
+		t.Errorf("half a question: %d", code)
+	}
+}
