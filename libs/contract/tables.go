@@ -174,7 +174,7 @@ func Buckets() []BucketInfo {
 			Name: string(PlacedPods), Doc: "Pods of no job that have memory of a GPU.", Made: Observed, Loss: "which GPUs may be shared with such pods until they end: their GPUs count as held",
 			Records: []Record{
 				record(PlacedPods, "PlacedPods", "<uid of the pod>", planner,
-					"The memory of a GPU that is booked for a pod, from the decision until the pod has ended.", profiler, nodeagent, web),
+					"The memory of a GPU that is booked for a pod, from the decision until the pod has ended.", profiler, nodeagent),
 			},
 		},
 		{

@@ -22,8 +22,8 @@ type Web struct {
 	TrainingJobs bool
 	// TrainJobs does the same with the TrainJob objects of Kubeflow that name our runtime.
 	TrainJobs bool
-	// Extender is the address at which schedulers of Kubernetes ask where pods of no job are to run; empty: none. They know
-	// the word in ExtenderSecret.
+	// Extender is the address at which schedulers of Kubernetes ask where pods of no job are to run; empty: none. They
+	// know the word in ExtenderSecret.
 	Extender, ExtenderSecret string
 }
 

@@ -17,7 +17,7 @@ type placedPods struct {
 
 	mu   sync.Mutex
 	pods map[string]train.PlacedPod
-	// given are those whose GPU the kubelet was told, by UID: it asks once for each.
+	// given are those whose GPU the kubelet has, by UID: it asks once for each.
 	given map[string]bool
 }
 
@@ -42,7 +42,7 @@ const (
 	bookingEvery    = 50 * time.Millisecond
 )
 
-// next returns the GPU that was booked first for a pod with so many GiB that has none yet. The kubelet does not say
+// next returns the GPU that was booked first for a pod with that many GiB which has none yet. The kubelet does not say
 // which pod it asks for; pods that ask for as much are all the same to the ledger. arrived says that a pod has memory.
 func (p *placedPods) next(ctx context.Context, gib int, arrived func(pod string) bool) (device train.DeviceID, found bool) {
 	ctx, cancel := context.WithTimeout(ctx, bookingPatience)

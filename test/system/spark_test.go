@@ -178,8 +178,8 @@ func TestPipeTuneTunesTheExecutorsOfASparkCluster(t *testing.T) {
 	}
 }
 
-// TestModesAreComparedOnASparkCluster runs V1, V2 and PipeTune as often as SPARK_RUNS says and prints the figures. Epochs
-// last as long as PipeTune's authors measured, times a factor.
+// TestModesAreComparedOnASparkCluster runs V1, V2 and PipeTune as often as SPARK_RUNS says and prints the figures.
+// Epochs last as long as PipeTune's authors measured, times a factor.
 func TestModesAreComparedOnASparkCluster(t *testing.T) {
 	runs, grid := os.Getenv("SPARK_RUNS"), filepath.Join(os.Getenv("SWITCHYARD_DATA"), "pipetune/derived/epoch_grid.csv")
 	if runs == "" {

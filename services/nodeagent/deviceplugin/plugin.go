@@ -33,7 +33,7 @@ type plugin struct {
 	log      *slog.Logger
 	// units returns the number of units of a GPU.
 	units func(gpu.Device) int
-	// booked returns the GPU of which the next pod with so many units is to have them; nil for a resource of one GPU.
+	// booked returns the GPU of which the next pod with that number of units is to have them; nil for a resource of one GPU.
 	booked func(ctx context.Context, units int) (train.DeviceID, bool)
 
 	mu   sync.Mutex
@@ -50,7 +50,7 @@ func newPlugin(resource string, units func(gpu.Device) int, c Config, endpoint s
 	}
 }
 
-// update stores the present state of the GPUs. One that is no longer listed fails, because pods may be using it.
+// update stores the present state of the GPUs. A GPU that is no longer listed fails, because pods may be using it.
 func (p *plugin) update(listed ...gpu.Device) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,8 +214,8 @@ func (p *plugin) nodes(g gpu.Device) []*kubelet.DeviceSpec {
 	return nodes
 }
 
-// GetPreferredAllocation chooses units of the GPU whose memory is booked. A pod for which none is booked is refused: its
-// scheduler did not ask the planner, and its memory would be given twice.
+// GetPreferredAllocation chooses units of the GPU whose memory is booked. A pod for which none is booked is refused:
+// its scheduler did not ask the planner, and its memory would be given twice.
 func (p *plugin) GetPreferredAllocation(ctx context.Context, r *kubelet.PreferredAllocationRequest) (*kubelet.PreferredAllocationResponse, error) {
 	var answer kubelet.PreferredAllocationResponse
 	for _, c := range r.ContainerRequests {

@@ -21,7 +21,8 @@ import (
 // pauseImage is on the node of every development cluster.
 const pauseImage = "localhost/switchyard/pause:dev"
 
-// askingScheduler starts web and a second scheduler of Kubernetes, with the configuration of the manifests, that asks it.
+// askingScheduler starts web and a second scheduler of Kubernetes, with the configuration of the manifests, that asks
+// web.
 func (y *yard) askingScheduler() {
 	y.t.Helper()
 	word, web := "word-of-the-test", "127.0.0.1:"+strconv.Itoa(bustest.FreePort(y.t))
