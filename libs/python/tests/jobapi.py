@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 from unittest import mock
 
 from switchyard import _http
@@ -176,12 +176,14 @@ def environment(**changes: Any) -> Iterator[Path]:
             yield Path(snapshots)
 
 
-def run_script(script: Path, table: Dict[str, str], path: str = "") -> "subprocess.CompletedProcess[str]":
+def run_script(
+    script: Path, table: Dict[str, str], path: str = "", arguments: Sequence[str] = ()
+) -> "subprocess.CompletedProcess[str]":
     """Runs script in a process of its own with the library importable."""
     python_path = os.pathsep.join(part for part in (path, str(LIBRARY)) if part)
     full = dict({"PATH": os.environ.get("PATH", "")}, **dict(table, PYTHONPATH=python_path))
     return subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), *arguments],
         env=full,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ from unittest import mock
 from tests import jobapi
 
 PYTHON = jobapi.EXAMPLES / "python"
+NETWORKS = jobapi.EXAMPLES / "networks"
 SEED004 = jobapi.EXAMPLES / "seed004"
 SMALL = {"TRAINING_SET_SIZE": 64, "BATCH_SIZE": 8, "NUM_GPUS": 1, "EPOCHS_TO_BE_DONE": 4}
 
@@ -143,6 +144,13 @@ class Torch(Example):
         epochs = re.findall(r"^epoch (\d+) accuracy (\S+)$", output, re.M)
         self.assertEqual(["3", "4", "5"], [number for number, _ in epochs])
         self.assertGreater(float(epochs[-1][1]), 0.5)
+
+    def test_each_network_trains_an_epoch(self):
+        table = self.table(TRAINING_SET_SIZE=32, BATCH_SIZE=16, EPOCHS_TO_BE_DONE=1)
+        for network in ("resnet", "bert", "yolo", "deepspeech", "ncf"):
+            with self.subTest(network=network):
+                output = self.succeed(NETWORKS / "train.py", table, arguments=[network])
+                self.assertRegex(output, r"epoch 1 accuracy [01]\.\d+")
 
 
 class Seed004(Example):

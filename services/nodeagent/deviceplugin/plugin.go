@@ -33,7 +33,7 @@ type plugin struct {
 	log      *slog.Logger
 	// units returns the number of units of a GPU.
 	units func(gpu.Device) int
-	// booked returns the GPU of which the next pod with that number of units is to have them; nil for a resource of one GPU.
+	// booked returns the GPU for the next pod with that number of units; nil for a resource of one GPU.
 	booked func(ctx context.Context, units int) (train.DeviceID, bool)
 
 	mu   sync.Mutex

@@ -30,7 +30,7 @@ type Config struct {
 	// MPSDir returns where processes reach the daemon of NVIDIA's Multi-Process Service; empty while none runs. It
 	// may be nil.
 	MPSDir func() string
-	// Booked returns the GPU of which the next pod of no job with that many GiB is to have them; it may wait for the answer.
+	// Booked returns the GPU for the next pod of no job with that many GiB; it may wait for the answer.
 	// If it is set, the memory of all GPUs is a resource of its own (train.PodMemoryResource).
 	Booked func(ctx context.Context, gib int) (train.DeviceID, bool)
 	// Every is the interval at which GPUs and sockets are checked.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestEveryExampleJobIsUnderstood(t *testing.T) {
-	files, err := filepath.Glob("../../../../examples/jobs/*.yaml")
+	files, err := filepath.Glob("../../../../examples/*o*s/*.yaml") // jobs, networks
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, error %v", len(files), err)
 	}
