@@ -236,7 +236,7 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 		here.RunAsSubmitters(s.config.Launcher, s.config.JobsDir)
 	}
 	here.Data = staging.New(staging.Config{
-		Dir: filepath.Join(p.Common.DataDir, "staged"), Limit: int64(s.config.DataLimit) << 30,
+		Dir: filepath.Join(p.Common.DataDir, "staged"), Limit: int64(s.config.DataLimit) << 30, Reads: here.Reads,
 		Policy: staging.Policy{Networks: s.config.DataNetworks(), WebHDFSPort: s.config.WebHDFSPort, S3: s.config.S3},
 	})
 	here.Uploads = func(ctx context.Context, person, hash string, read func(io.Reader) error) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -34,7 +36,7 @@ func (b *Backend) stageData(ctx context.Context, s *launch.Setting) error {
 		return fmt.Errorf("%w: %w: %s %w", errNotStaged, staging.ErrNever, at.Path, errExposed)
 	}
 	dir := b.Attempt(s.Job, s.Attempt.Number)
-	folder, err := b.Data.Fetch(ctx, address, func(now train.Staging) { b.reached(dir, now) })
+	folder, err := b.Data.Fetch(ctx, address, fmt.Sprintf("%s.%d", s.Job, s.Attempt.Number), func(now train.Staging) { b.reached(dir, now) })
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotStaged, err)
 	}
@@ -42,6 +44,20 @@ func (b *Backend) stageData(ctx context.Context, s *launch.Setting) error {
 		return fmt.Errorf("%w: %w", errNotStaged, err)
 	}
 	return nil
+}
+
+// Reads says whether an attempt, by the name under which it fetches data, has not ended.
+func (b *Backend) Reads(reader string) bool {
+	job, number, _ := strings.Cut(reader, ".")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return false
+	}
+	dir := b.Attempt(train.JobID(job), n)
+	b.mu.Lock()
+	preparing := b.preparing[dir]
+	b.mu.Unlock()
+	return preparing || exists(dir) && !exists(filepath.Join(dir, exitName))
 }
 
 // reached notes how far the data of an attempt is. The record of the attempt need not follow every piece.

@@ -28,6 +28,8 @@ type Config struct {
 	// Dir is the folder of the cache, Limit the size of all that it may hold, in bytes.
 	Dir   string
 	Limit int64
+	// Reads says whether a reader that was named to Fetch still runs: what it reads stays.
+	Reads func(reader string) bool
 	// Policy says which addresses may be reached.
 	Policy Policy
 }
@@ -37,6 +39,7 @@ type Cache struct {
 	config Config
 	web    *client
 
+	// mu also guards which copies are in use.
 	mu sync.Mutex
 	// fetching is held by who fetches an address.
 	fetching map[string]chan struct{}
@@ -67,9 +70,9 @@ const entryName = "entry.json"
 // ErrNever is wrapped by errors that another try cannot mend.
 var ErrNever = errors.New("it cannot be staged")
 
-// Fetch returns the folder with a copy of the data at an address. It calls report with how far it is; the last call
-// tells the whole size, and whether a copy was there already.
-func (c *Cache) Fetch(ctx context.Context, url string, report func(train.Staging)) (folder string, err error) {
+// Fetch returns the folder with a copy of the data at an address, which stays until the reader, a file name, has ended.
+// It calls report with how far it is; the last call tells the whole size, and whether a copy was there already.
+func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train.Staging)) (folder string, err error) {
 	from, err := c.web.source(url)
 	if err != nil {
 		return "", err
@@ -80,7 +83,10 @@ func (c *Cache) Fetch(ctx context.Context, url string, report func(train.Staging
 		return "", err
 	}
 	defer release()
-	place, known := c.newest(url)
+	place, known, err := c.use(url, reader)
+	if err != nil {
+		return "", err
+	}
 	listing, err := from.list(ctx, known.Version)
 	if err != nil {
 		return "", fmt.Errorf("look at %s: %w", shown, err)
@@ -90,8 +96,8 @@ func (c *Cache) Fetch(ctx context.Context, url string, report func(train.Staging
 		report(train.Staging{URL: shown, Bytes: bytes, Total: bytes, Cached: true})
 		return filepath.Join(place, folderName), nil
 	}
-	p := &progress{now: train.Staging{URL: shown, Total: listing.bytes()}, report: report, room: c.config.Limit - c.used()}
-	if place, err = c.copy(ctx, from, listing, url, p); err != nil {
+	p := &progress{now: train.Staging{URL: shown, Total: listing.bytes()}, report: report, room: c.makeRoom(listing.bytes()), makeRoom: c.makeRoom}
+	if place, err = c.copy(ctx, from, listing, url, reader, p); err != nil {
 		return "", fmt.Errorf("fetch %s: %w", shown, err)
 	}
 	p.now.Total = p.now.Bytes
@@ -159,17 +165,8 @@ func (e entry) bytes() (sum int64) {
 	return sum
 }
 
-// used returns the bytes of all copies.
-func (c *Cache) used() (sum int64) {
-	places, _ := filepath.Glob(filepath.Join(c.config.Dir, "*"))
-	for _, place := range places {
-		sum += read(place).bytes()
-	}
-	return sum
-}
-
-// copy makes a new copy and returns its folder. Copies of other contents stay: jobs may be reading them.
-func (c *Cache) copy(ctx context.Context, from source, l listing, url string, p *progress) (place string, err error) {
+// copy makes a new copy for a reader and returns its folder. Copies of other contents stay: jobs may be reading them.
+func (c *Cache) copy(ctx context.Context, from source, l listing, url, reader string, p *progress) (place string, err error) {
 	if l.bytes() > p.room {
 		return "", tooLarge(l.bytes(), p.room)
 	}
@@ -184,14 +181,16 @@ func (c *Cache) copy(ctx context.Context, from source, l listing, url string, p 
 	if err != nil {
 		return "", fmt.Errorf("encode: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if there := read(place); there.URL == url { // the same content under another version
 		there.Version = e.Version
 		if text, err = json.Marshal(there); err != nil {
 			return "", fmt.Errorf("encode: %w", err)
 		}
-		return place, errors.Join(os.RemoveAll(part), installation.WriteFile(filepath.Join(place, entryName), text))
+		return place, errors.Join(addReader(place, reader), os.RemoveAll(part), installation.WriteFile(filepath.Join(place, entryName), text))
 	}
-	if err := installation.WriteFile(filepath.Join(part, entryName), text); err != nil {
+	if err := errors.Join(addReader(part, reader), installation.WriteFile(filepath.Join(part, entryName), text)); err != nil {
 		return "", err
 	}
 	return place, errors.Join(os.RemoveAll(place), os.Rename(part, place)) // a damaged copy may be there
@@ -251,12 +250,13 @@ func (c *Cache) write(ctx context.Context, from source, item item, path string, 
 	return file{Bytes: n, Modified: info.ModTime(), SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// progress counts what was fetched, and ends a fetch that takes more room than there is.
+// progress counts what was fetched, and ends a fetch that takes more room than there is and can be made.
 type progress struct {
 	now      train.Staging
 	report   func(train.Staging)
 	reported int64
 	room     int64
+	makeRoom func(bytes int64) (room int64)
 }
 
 // reportEach is how many bytes there are between two reports.
@@ -265,6 +265,9 @@ const reportEach = 4 << 20
 // Write implements io.Writer.
 func (p *progress) Write(b []byte) (int, error) {
 	p.now.Bytes += int64(len(b))
+	if p.now.Bytes > p.room {
+		p.room = p.makeRoom(p.now.Bytes)
+	}
 	if p.now.Bytes > p.room {
 		return 0, tooLarge(p.now.Bytes, p.room)
 	}
@@ -277,5 +280,5 @@ func (p *progress) Write(b []byte) (int, error) {
 
 func tooLarge(bytes, room int64) error {
 	const mib = 1 << 20
-	return fmt.Errorf("%w: it has %d MiB or more, and the node's cache has room for %d MiB: executor.data_limit is its size, and folders that no job uses may be deleted in it", ErrNever, bytes/mib, max(room, 0)/mib)
+	return fmt.Errorf("%w: it has %d MiB or more, and the node's cache has room for %d MiB: executor.data_limit is its size, and jobs read the rest", ErrNever, bytes/mib, max(room, 0)/mib)
 }

@@ -24,13 +24,13 @@ const roomy = 1 << 30
 func cacheOf(t *testing.T, limit int64, p Policy) *Cache {
 	t.Helper()
 	p.Networks = append(p.Networks, netip.MustParsePrefix("127.0.0.0/8"))
-	return New(Config{Dir: filepath.Join(t.TempDir(), "staged"), Limit: limit, Policy: p})
+	return New(Config{Dir: filepath.Join(t.TempDir(), "staged"), Limit: limit, Policy: p, Reads: func(reader string) bool { return reader != "ended.1" }})
 }
 
 // fetched fetches, and returns the content of a file of the copy and the last report.
 func fetched(t *testing.T, c *Cache, address, name string) (text string, last train.Staging) {
 	t.Helper()
-	folder, err := c.Fetch(t.Context(), address, func(s train.Staging) { last = s })
+	folder, err := c.Fetch(t.Context(), address, "job.1", func(s train.Staging) { last = s })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestACopyIsSharedUntilItsSourceChanges(t *testing.T) {
 		if text, last := fetched(t, again, address, "train.rec"); text != "second one" || last.Cached || last.Bytes != 10 || !last.Whole() {
 			t.Errorf("%q, %+v", text, last)
 		}
-		folder, err := again.Fetch(t.Context(), address, func(train.Staging) {})
+		folder, err := again.Fetch(t.Context(), address, "job.1", func(train.Staging) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestAFolderOfTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := cacheOf(t, roomy, Policy{})
-	folder, err := c.Fetch(t.Context(), "file://"+set, func(train.Staging) {})
+	folder, err := c.Fetch(t.Context(), "file://"+set, "job.1", func(train.Staging) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestAFolderOfTheNode(t *testing.T) {
 	if _, linked := os.Lstat(filepath.Join(folder, "link")); err != nil || string(text) != "content" || linked == nil {
 		t.Errorf("%q, %v; the link: %v", text, err, linked)
 	}
-	if _, err := c.Fetch(t.Context(), "file://"+filepath.Join(root, "other"), func(train.Staging) {}); !errors.Is(err, ErrNever) {
+	if _, err := c.Fetch(t.Context(), "file://"+filepath.Join(root, "other"), "job.1", func(train.Staging) {}); !errors.Is(err, ErrNever) {
 		t.Errorf("by a link: %v", err)
 	}
 }
@@ -209,7 +209,7 @@ func TestWhatCannotBeStaged(t *testing.T) {
 		"not there":        {open, missing.URL, false, "404"},
 		"no file":          {open, "file:///nowhere/at/all", false, "no such file"},
 	} {
-		_, err := c.cache.Fetch(t.Context(), c.address, func(train.Staging) {})
+		_, err := c.cache.Fetch(t.Context(), c.address, "job.1", func(train.Staging) {})
 		if err == nil || errors.Is(err, ErrNever) != c.never || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
@@ -227,6 +227,49 @@ func TestAddressesThatMayBeReached(t *testing.T) {
 	} {
 		if err := p.reaches(address); (err == nil) != want {
 			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// A full cache gives up the copies that no job reads, those that were not used for the longest time first.
+func TestRoomIsMade(t *testing.T) {
+	root := t.TempDir()
+	c := cacheOf(t, 10, Policy{})
+	fetch := func(name, reader string) error {
+		path := filepath.Join(root, name)
+		if err := os.WriteFile(path, []byte("4 b."), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Fetch(t.Context(), "file://"+path, reader, func(train.Staging) {})
+		return err
+	}
+	there := func(name string) bool {
+		place, _ := c.newest("file://" + filepath.Join(root, name))
+		return place != ""
+	}
+	for i, step := range []struct {
+		name, reader string
+		refused      bool
+		left         string
+	}{
+		{"a", "ended.1", false, "a"},
+		{"b", "ended.1", false, "ab"},
+		{"a", "ended.1", false, "ab"}, // used again
+		{"c", "job.1", false, "ac"},
+		{"d", "job.2", false, "cd"},
+		{"e", "job.3", true, "cd"}, // jobs read all
+	} {
+		err := fetch(step.name, step.reader)
+		if refused := errors.Is(err, ErrNever); refused != step.refused || err != nil && !refused {
+			t.Errorf("%d: error %v", i, err)
+		}
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			if there(name) != strings.Contains(step.left, name) {
+				t.Errorf("%d: %s is there: %v, want %s", i, name, there(name), step.left)
+			}
 		}
 	}
 }
