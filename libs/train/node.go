@@ -203,6 +203,8 @@ type Node struct {
 	Backend Backend `json:"backend,omitempty"`
 	// Machine is the machine whose executor starts them, if it presents itself as several nodes.
 	Machine NodeID `json:"machine,omitempty"`
+	// Version is that of its agent's program.
+	Version string `json:"version,omitempty"`
 	// Name is the node's name in Kubernetes, Labels are its labels there.
 	Name    string            `json:"name,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/disk"
@@ -183,7 +184,7 @@ func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLi
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
 		limits.describe(n.Devices)
-		n.Labels, n.Machine = s.config.Labels, train.NodeID(s.config.Machine)
+		n.Labels, n.Machine, n.Version = s.config.Labels, train.NodeID(s.config.Machine), build.This().Version
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
 		n.Probes, n.ReportsWaiting = probing.addresses(), box.Len()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -151,6 +152,8 @@ func (l *lab) allocate(options ...string) string {
 		_ = l.command("scancel", "--signal=KILL", "--full", id).Run()
 		if text, err := os.ReadFile(l.in("agent-" + id + ".log")); err == nil && l.t.Failed() {
 			l.t.Logf("agent %s:\n%s", id, text)
+			after, _ := os.ReadFile(l.in("allocations/slurm-" + id + "/after.log"))
+			l.t.Logf("after it:\n%s", after)
 		}
 	})
 	l.until("the node of allocation "+id, func() bool { return l.nodes()["slurm-"+id].State == "ready" })
@@ -222,6 +225,43 @@ func TestJobsLeaveAnAllocationBeforeItEnds(t *testing.T) {
 	l.until("the end of the allocation", func() bool { return strings.TrimSpace(l.state(id)) == "COMPLETED" })
 	l.until("the job on the server", func() bool { return slices.Contains(l.nodes()["server"].Jobs, "moved") })
 	l.finish("moved")
+}
+
+// TestJobsOfAKilledAllocationGoOnElsewhere: Slurm kills the allocation without a warning, what runs after it reports
+// that nothing is left there, and the job goes on elsewhere from its checkpoint.
+func TestJobsOfAKilledAllocationGoOnElsewhere(t *testing.T) {
+	l := newLab(t)
+	l.run("switchyard", "node", "cordon", "server")
+	l.submit("killed")
+	node := l.allocate("--time=10")
+	l.until("a checkpoint in the allocation", func() bool {
+		states, _ := filepath.Glob(l.in("state-*"))
+		return len(l.nodes()[node].Jobs) == 1 && len(states) > 0
+	})
+	l.run("switchyard", "node", "resume", "server")
+	l.run("scancel", "--signal=KILL", "--full", strings.TrimPrefix(node, "slurm-"))
+	l.killAll(node)
+	l.until("the job on the server", func() bool { return slices.Contains(l.nodes()["server"].Jobs, "killed") })
+	l.finish("killed")
+}
+
+// killAll kills what an allocation has started, as Slurm does with proctrack/cgroup. Without control groups, as here,
+// Slurm knows its own children alone.
+func (l *lab) killAll(node string) {
+	l.t.Helper()
+	const variable = "\x00SLURM_JOB_ID="
+	folders, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range folders {
+		words, _ := os.ReadFile(folder + "/cmdline")
+		environ, _ := os.ReadFile(folder + "/environ")
+		_, job, known := strings.Cut("\x00"+string(environ), variable)
+		job, _, _ = strings.Cut(job, "\x00")
+		here := known && "slurm-"+job == node && strings.Contains(string(environ), l.in("allocations")) ||
+			!known && strings.Contains(string(words)+string(environ), l.in("allocations/"+node))
+		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil && here {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // state returns what Slurm says of a job.

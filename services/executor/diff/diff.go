@@ -329,6 +329,8 @@ func Due(s State, l Limits) map[train.JobID]time.Time {
 	due := map[train.JobID]time.Time{}
 	for id, a := range s.Attempts {
 		switch {
+		case ended(a) && untilDue(s, a) > 0: // the next attempt may be on another machine than this one
+			due[id] = s.Now.Add(untilDue(s, a))
 		case !s.Realm.Owns(a):
 		case a.Live():
 			if wait, waits := untilEnded(s, l, a); waits {

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -37,5 +38,19 @@ func TestTheExecutorOfAMachineServesItsNodes(t *testing.T) {
 		if own.Owns(a) {
 			t.Errorf("the attempt %+v is owned", a)
 		}
+	}
+}
+
+// A job was lost on a machine and is planned on another one: the executor there looks again when the delay is over,
+// although the attempt was not its own.
+func TestAJobThatWaitsForItsNextAttemptIsDueOnEveryMachine(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	lost := train.Attempt{Job: "j", Number: 1, Node: "other", Phase: train.PhaseExited, Outcome: train.OutcomeRecovering, Published: true, NotBefore: now.Add(time.Second)}
+	s := State{
+		Now: now, Realm: Realm{Realm: train.Realm{Machine: "m"}, Nodes: map[train.NodeID]train.Node{"m": {ID: "m"}}},
+		Jobs: map[train.JobID]train.Job{"j": {ID: "j", State: train.StateRecovering}}, Attempts: map[train.JobID]train.Attempt{"j": lost},
+	}
+	if due := Due(s, Limits{}); !due["j"].Equal(lost.NotBefore) {
+		t.Errorf("due at %v, want %s", due, lost.NotBefore)
 	}
 }

@@ -91,11 +91,11 @@ func Nodes(x *index.Index, q Query, now time.Time) Records[Node] {
 	return page
 }
 
-// holdings returns the jobs that hold devices of each node.
+// holdings returns the jobs of each node: those that hold devices of it, and those whose end is not stored yet.
 func holdings(x *index.Index) map[train.NodeID][]NodeJob {
 	on, plan := map[train.NodeID][]NodeJob{}, x.Plan().Predictions()
 	for _, attempt := range x.Attempts.All() {
-		if !attempt.Live() {
+		if !attempt.Live() && attempt.Published {
 			continue
 		}
 		held := NodeJob{ID: attempt.Job, Methods: []string{}, Predicted: plan[attempt.Job]}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,17 +17,18 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 func versionCommand(a *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program and of the services that answer",
-		Long: `Shows the version of this program, the versions of the facts and records that it speaks, and the same of each service that works on the bus.
-Without a bus it shows only the first.`,
+		Long: `Shows the version of this program, the versions of the facts and records that it speaks, and the same of each service that works on the bus,
+and the versions of the nodes' agents. Without a bus it shows only the first.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{Client: build.This(), Bus: a.URL(), Services: map[string]contract.Build{}}
+			v := versions{Client: build.This(), Bus: a.URL(), Services: map[string]contract.Build{}, Agents: map[string][]train.NodeID{}}
 			err := a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return v.ask(ctx, b) })
 			// Who has no key of the bus knows one service, through which all he asks goes.
 			if web, answers := a.Web(cmd.Context()); answers && !errors.Is(err, build.ErrOther) {
@@ -51,9 +53,11 @@ type versions struct {
 	Bus      string                    `json:"bus"`
 	Trouble  string                    `json:"trouble,omitempty"`
 	Services map[string]contract.Build `json:"services"`
+	// Agents are the nodes whose agents have a version.
+	Agents map[string][]train.NodeID `json:"agents"`
 }
 
-// ask reads who holds the leases of the services.
+// ask reads who holds the leases of the services, and what the agents say of themselves.
 func (v *versions) ask(ctx context.Context, b *bus.Bus) error {
 	leases, err := console.MapBucket(ctx, b, contract.Leases)
 	for task, lease := range leases {
@@ -62,7 +66,12 @@ func (v *versions) ask(ctx context.Context, b *bus.Bus) error {
 		}
 		v.Services[task] = *lease.Build
 	}
-	return err
+	nodes, nodesErr := console.MapBucket(ctx, b, contract.Nodes)
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		version := cmp.Or(nodes[id].Version, "older than versions")
+		v.Agents[version] = append(v.Agents[version], nodes[id].ID)
+	}
+	return errors.Join(err, nodesErr)
 }
 
 func (v *versions) write(w io.Writer) {
@@ -82,6 +91,9 @@ func (v *versions) write(w io.Writer) {
 	fmt.Fprintf(w, "services    %d at %s\n", len(v.Services), v.Bus)
 	for _, of := range builds {
 		fmt.Fprintf(w, "            %s: %s\n", buildWords(of), strings.Join(tasks[of], ", "))
+	}
+	for _, version := range slices.Sorted(maps.Keys(v.Agents)) {
+		fmt.Fprintf(w, "agents      %s: %d, among them that of node %s\n", render.EscapeText(version), len(v.Agents[version]), render.EscapeText(string(v.Agents[version][0])))
 	}
 }
 

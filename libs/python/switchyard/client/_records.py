@@ -1557,6 +1557,7 @@ class Node(_Node, total=False):
 
     backend: Literal["", "kubernetes"]
     machine: str
+    version: str
     name: str
     labels: Dict[str, str]
     container_runtime: str
