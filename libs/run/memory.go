@@ -12,9 +12,9 @@ import (
 const (
 	// trimEvery is the interval at which a process looks for memory to give back.
 	trimEvery = 20 * time.Second
-	// trimShare is how much it must hold beyond what it needed after it last gave some back, as a part of that, but
-	// trimLeast at least and trimMost at most: a collection takes about a millisecond of processor time for each MiB in use.
-	trimShare = 4
+	// trimShare is the part of what it needed after it last gave some back that it must hold beyond that, but trimLeast
+	// at least and trimMost at most: a collection takes about a millisecond of processor time for each MiB in use.
+	trimShare = 0.25
 	trimLeast = 8 << 20
 	trimMost  = 32 << 20
 	// trimMore is what a round must have freed to be followed by another: what a burst has left in a sync.Pool outlives
@@ -27,7 +27,7 @@ const (
 func trimMemory(ctx context.Context) {
 	needed := uint64(0)
 	for range tick.After(ctx, trimEvery) {
-		if heap() < needed+min(max(needed/trimShare, trimLeast), trimMost) {
+		if heap() < needed+min(max(uint64(trimShare*float64(needed)), trimLeast), trimMost) {
 			continue
 		}
 		for freed := uint64(trimMore); freed >= trimMore; {
