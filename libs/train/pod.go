@@ -17,15 +17,18 @@ const (
 
 // PlainPod is a pod of Kubernetes that belongs to no job and asks for memory of any GPU.
 type PlainPod struct {
-	UID       string `json:"uid"`
+	// UID is Kubernetes' id of this very pod.
+	UID string `json:"uid"`
+	// Namespace is the one that the pod is in.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Image and Command are those of the container that asks. They identify its program: how it gets on with co-runners
 	// is predicted from what jobs with the same image and command have shown.
-	Image     string     `json:"image,omitempty"`
-	Command   []string   `json:"command,omitempty"`
-	Memory    unit.Bytes `json:"memory_bytes"`
-	CreatedAt time.Time  `json:"created_at"`
+	Image   string     `json:"image,omitempty"`
+	Command []string   `json:"command,omitempty"`
+	Memory  unit.Bytes `json:"memory_bytes"`
+	// CreatedAt is when the pod was made.
+	CreatedAt time.Time `json:"created_at"`
 }
 
 // FullName is the pod's name in the cluster.
@@ -61,12 +64,14 @@ type PodAnswer struct {
 
 // PlacedPod is a pod with the memory of a GPU that is booked for it.
 type PlacedPod struct {
+	// Pod is what was placed.
 	Pod    PlainPod `json:"pod"`
 	Node   NodeID   `json:"node"`
 	Device DeviceID `json:"device"`
 	// Memory is the part of the device, as plans account for it.
-	Memory   unit.Bytes `json:"memory_bytes"`
-	PlacedAt time.Time  `json:"placed_at"`
+	Memory unit.Bytes `json:"memory_bytes"`
+	// PlacedAt is when the planner booked the memory.
+	PlacedAt time.Time `json:"placed_at"`
 	// SeenAt is when the agent of the node first reported the pod on the device.
 	SeenAt time.Time `json:"seen_at,omitzero"`
 }
