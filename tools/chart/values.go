@@ -27,7 +27,7 @@ func values() []value {
 	const workloads = "Deployment StatefulSet DaemonSet Job"
 	all := []value{
 		// The release's namespace is the one of the services, and begins the names of the others.
-		{find: `(?m)^( *(?:- )?(?:name|namespace|policyName): )switchyard(-nodes|-jobs|-executor|-nodeagent|-web|-trainingjobs-edit|-trainingjobs-view)?$`, template: "${1}{{ .Release.Namespace }}${2}"},
+		{find: `(?m)^( *(?:- )?(?:name|namespace|policyName): )switchyard(-nodes|-jobs|-executor|-nodeagent|-web|-scheduler|-scheduler-volumes|-trainingjobs-edit|-trainingjobs-view)?$`, template: "${1}{{ .Release.Namespace }}${2}"},
 		{kinds: workloads + " ConfigMap", find: `\.switchyard\.svc\b`, template: ".{{ .Release.Namespace }}.svc"},
 		{kinds: "ValidatingAdmissionPolicy", find: `system:serviceaccount:switchyard(-nodes)?:`, template: "system:serviceaccount:{{ .Release.Namespace }}${1}:"},
 		{kinds: "Deployment DaemonSet", find: `(?m)value: switchyard-jobs$`, template: "value: {{ .Release.Namespace }}-jobs"},
