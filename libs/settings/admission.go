@@ -33,6 +33,9 @@ type Admission struct {
 // AsSubmitters reports whether jobs run as the users who submit them.
 func (c *Admission) AsSubmitters() bool { return c.RunAs != nil && *c.RunAs == RunAsSubmitter }
 
+// AsSubmitters reports whether jobs run as the users who submit them.
+func (c *NodeAgent) AsSubmitters() bool { return c.RunAs != nil && *c.RunAs == RunAsSubmitter }
+
 // MLflow is the tracking server that gets a copy of each job's metrics as a run.
 type MLflow struct{ URI, Experiment, Token string }
 

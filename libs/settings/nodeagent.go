@@ -17,6 +17,8 @@ import (
 
 // NodeAgent configures what a node offers and measures.
 type NodeAgent struct {
+	// RunAs is the setting of the executor.
+	RunAs        *string
 	DeviceKind   string
 	CPUSlots     int
 	SimGPUs      int

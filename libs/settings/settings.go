@@ -40,7 +40,7 @@ const (
 func (a *All) Declare(set *config.Set) {
 	a.Common.Declare(set)
 	a.Admission.Declare(set)
-	a.Admission.RunAs = &a.Executor.RunAs
+	a.Admission.RunAs, a.NodeAgent.RunAs = &a.Executor.RunAs, &a.Executor.RunAs
 	a.Planner.Declare(set)
 	a.Profiler.Declare(set)
 	a.Executor.Declare(set)

@@ -245,7 +245,7 @@ type opened struct {
 // open makes the meter and the inventory of the machine.
 func (s *Service) open(p run.Process, known *attemptindex.Index, kubelet accounting, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
-	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
+	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon, AsSubmitters: s.config.AsSubmitters()}
 	if kubelet.access != nil {
 		offered.Access, offered.Cgroups = kubelet.access, ""
 	}

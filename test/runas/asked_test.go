@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -84,5 +86,25 @@ system: {cores: [2, 1]}
 	job, said := l.ended(l.svc, "search-t7")
 	if job.State != train.StateFailed || job.Reason != "UnknownSubmitter" || job.Spec.UID != 0 {
 		l.t.Errorf("a forged trial is %s of %d, %s: %s", job.State, job.Spec.UID, job.Reason, said)
+	}
+}
+
+// devices puts a file beside those of the machine's GPUs, as the driver makes them for everybody, and lets jobs look.
+func devices(l *lab) {
+	const node = "/dev/nvidia94"
+	const null = 1<<8 | 3
+	if err := unix.Mknod(node, unix.S_IFCHR|0o666, null); err != nil {
+		l.t.Skipf("no device files can be made here: %v", err)
+	}
+	l.t.Cleanup(func() { _ = os.Remove(node) })
+	l.must(os.Chmod(node, 0o666))
+	l.submit(l.ann, "sees", nil, "sh", "-c", "echo free > "+node+"; echo x > /dev/null && echo y > /dev/shm/mine; ls /dev /dev/shm; head -c 4 /dev/urandom | wc -c; mknod /dev/shm/new c 1 3; echo z > /dev/new")
+	job, out := l.ended(l.ann, "sees")
+	if job.State != train.StateFailed || strings.Contains(out, "nvidia94\n") {
+		l.t.Errorf("%s: %s\n%s", job.State, job.Message, out)
+	}
+	contains(l.t, "a job that looks at devices", out, "null\n", "\nmine\n", "\n4\n", "mknod", "Read-only file system")
+	if _, err := os.Stat("/dev/shm/mine"); err == nil {
+		l.t.Error("a job shares memory with everybody")
 	}
 }

@@ -201,7 +201,7 @@ func (l *lab) launch() {
 		})
 		l.write("admission.pub", string(key))
 	}
-	l.start("launcher", exec.CommandContext(l.ctx, "setpriv", append(l.rights("launcher"), filepath.Join(l.programs, "switchyard-supervisor"), "launcher",
+	l.start("launcher", exec.CommandContext(l.ctx, "unshare", append(append([]string{"--mount", "sh", "-c", hybrid, "setpriv"}, l.rights("launcher")...), filepath.Join(l.programs, "switchyard-supervisor"), "launcher",
 		"--user", l.svc.name, "--socket", l.path("launcher.sock"), "--jobs", l.path("jobs"), "--key", l.path("admission.pub"))...))
 	l.until("the launcher", func() bool {
 		c, err := net.Dial("unix", l.path("launcher.sock")) //nolint:noctx // nothing is waited for
@@ -211,6 +211,9 @@ func (l *lab) launch() {
 		return err == nil
 	})
 }
+
+// hybrid hides the groups of version 2 from what follows: crun takes those of version 1 or of version 2, not both.
+const hybrid = `umount /sys/fs/cgroup/unified 2>/dev/null; exec "$0" "$@"`
 
 // rights returns the flags of setpriv for the rights that a unit of `switchyard install` leaves to its program.
 func (l *lab) rights(program string) []string {
@@ -274,7 +277,15 @@ func (l *lab) end() {
 	}
 	for _, name := range l.users { // whose processes have ended by now, but for those of podman, which runs on
 		_ = exec.Command("pkill", "-KILL", "-u", name).Run() // the user is of this test alone
-		if out, err := exec.Command("userdel", name).CombinedOutput(); err != nil {
+		out, err := exec.Command("userdel", name).CombinedOutput()
+		for range 50 { // what was killed takes a moment to go
+			if err == nil {
+				break
+			}
+			<-time.After(100 * time.Millisecond)
+			out, err = exec.Command("userdel", name).CombinedOutput()
+		}
+		if err != nil {
 			l.t.Errorf("the user %s is left: %v: %s", name, err, out)
 		}
 	}

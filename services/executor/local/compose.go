@@ -45,7 +45,11 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 			made.Processes = append(made.Processes, b.container(s, l, rank))
 		}
 		made.Beside = made.Processes[0]
-		made.Beside.Args = []string{string(made.Runtime), "exec", "--interactive", "--tty", "--env", "TERM", made.container(0)}
+		made.Beside.Args = append([]string{string(made.Runtime)}, clientFlags(l, s)...)
+		made.Beside.Args = append(made.Beside.Args, "exec", "--interactive", "--tty", "--env", "TERM", made.container(0))
+		if l.People {
+			made.Relay = &Relay{Socket: filepath.Join(apiFolder(l, s), apiSocket), To: s.Home().JobAPI}
+		}
 		return made
 	}
 	if s.Mounted {
@@ -196,12 +200,15 @@ func containerLimits(s launch.Setting, p launch.Process) []string {
 
 // containerDevices gives a container the devices of its rank. With one process per device, each container still sees
 // all GPUs of the job and picks its own by LOCAL_RANK, as it does outside of containers.
-func containerDevices(s launch.Setting, rank int) []string {
+func containerDevices(s launch.Setting, rank int, people bool) []string {
 	is := s.Processes()[rank]
 	if is.Serves() {
 		return nil
 	}
 	if !s.OnGPUs() {
+		if people { // the client is bound to the processors, and has no control groups
+			return nil
+		}
 		var cores []string
 		for _, c := range narrowed(cpus(s, rank, nil), s.Cores(is)) {
 			cores = append(cores, fmt.Sprint(c))

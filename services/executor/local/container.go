@@ -51,7 +51,7 @@ func containerName[Job ~string](job Job, attempt, ranks, rank int) string {
 
 // removeContainers ends what is not a child of the supervisor. A container that is already gone is no error.
 func (l Launch) removeContainers(ctx context.Context) {
-	if l.Runtime == noRuntime {
+	if l.Runtime == noRuntime || l.Held { // the control groups hold what is the supervisor's
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
@@ -66,7 +66,7 @@ func (l Launch) removeContainers(ctx context.Context) {
 func ofClient() []string {
 	return []string{
 		"HOME", "USER", "LOGNAME", "PATH", "LANG", "LC_*", "TMPDIR", "XDG_*", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK",
-		"DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "REGISTRY_AUTH_FILE", "SSL_CERT_*", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+		"DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "_CONTAINERS_*", "REGISTRY_AUTH_FILE", "SSL_CERT_*", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 	}
 }
 
@@ -133,11 +133,18 @@ const mostTasks = "32768"
 func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 	is := s.Processes()[rank]
 	runtime := runtimeOf(s.Home().ContainerRuntime)
-	// The network is the machine's: the ranks of a job meet at 127.0.0.1, and so does code with the job API.
-	args := []string{
-		string(runtime), "run", "--rm", "--name", containerName(s.Job, s.Attempt.Number, len(s.Processes()), rank), "--network", "host", "--init",
-		"--cap-drop=ALL", "--security-opt", "no-new-privileges", "--pids-limit", mostTasks, "--env-file", environmentFile(l, s, rank),
+	args := append([]string{string(runtime)}, clientFlags(l, s)...)
+	args = append(args, "run", "--rm", "--name", containerName(s.Job, s.Attempt.Number, len(s.Processes()), rank))
+	if l.People {
+		args = append(args, rootlessFlags(s, l, rank)...)
+	} else { // the network is the machine's: the ranks of a job meet at 127.0.0.1, and so does code with the job API
+		args = append(args, "--network", "host", "--init")
 	}
+	args = append(args, "--cap-drop=ALL", "--security-opt", "no-new-privileges")
+	if !l.People { // whose control groups bound tasks, memory and processors
+		args = append(args, "--pids-limit", mostTasks)
+	}
+	args = append(args, "--env-file", environmentFile(l, s, rank))
 	args = append(args, b.userOf(runtime, s.Base)...)
 	if s.Spec.Shell != nil && rank == 0 {
 		args = append(args, "--interactive", "--tty")
@@ -151,8 +158,10 @@ func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 	if s.Unreported != "" {
 		args = append(args, "--volume", s.Unreported+":"+s.Unreported)
 	}
-	args = append(args, containerDevices(s, rank)...)
-	args = append(args, containerLimits(s, is)...)
+	args = append(args, containerDevices(s, rank, l.People)...)
+	if !l.People {
+		args = append(args, containerLimits(s, is)...)
+	}
 	if s.Spec.WorkDir != "" {
 		args = append(args, "--workdir", s.Spec.WorkDir)
 	}
@@ -165,7 +174,18 @@ func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 	}
 	p := Process{Args: args, Env: pairs(chosen(s.Base, ofClient())), Dir: s.Work}
 	p.describe(s, rank)
+	if l.People {
+		p.CPUs = cpus(s, rank, b.Processors)
+	}
 	return p
+}
+
+// clientFlags are those of the client of a runtime, whatever it is to do.
+func clientFlags(l Layout, s launch.Setting) []string {
+	if l.People {
+		return podmanFlags(s.Base)
+	}
+	return nil
 }
 
 // userOf makes the program in a container a process of the job's user, so that it owns what it writes. If the runtime

@@ -52,6 +52,8 @@ type Launch struct {
 	Beside      Process `json:"beside,omitzero"`
 	// Proxy is set if the supervisor calls the job API for the programs.
 	Proxy *proxy.Spec `json:"proxy,omitempty"`
+	// Relay leads from a container to the job API; nil if it needs none.
+	Relay *Relay `json:"relay,omitempty"`
 	// HorovodPort is where the supervisor serves the rendezvous of Horovod's processes; 0 if it does not.
 	HorovodPort int `json:"horovod_port,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.
@@ -61,6 +63,8 @@ type Launch struct {
 	Runtime Runtime `json:"runtime,omitempty"`
 	// OldCleanup is what launches of version 1 have instead of Runtime.
 	OldCleanup [][]string `json:"cleanup,omitempty"`
+	// ShownDevices are patterns of the entries of /dev that the processes see in their own file system; all if empty.
+	ShownDevices []string `json:"shown_devices,omitempty"`
 	// Hidden is the data folder; the processes see only the files and folders in Kept of it. It is empty without Sandbox.
 	Hidden string   `json:"hidden,omitempty"`
 	Kept   []string `json:"kept,omitempty"`

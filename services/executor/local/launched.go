@@ -101,7 +101,7 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 	if b.bounds.Processors, err = proc.Processors(); err != nil {
 		return made, nil, err
 	}
-	if l.Mounts {
+	if l.Mounts && s.Spec.Image == "" {
 		b.bounds.Sandbox = SandboxUser
 	}
 	dir := b.Attempt(s.Job, s.Attempt.Number)
@@ -112,10 +112,7 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 		return made, new(launch.SecretMissing(err)), nil
 	}
 	if err == nil {
-		err = b.fetch(s)
-	}
-	if err == nil {
-		err = b.copyCheckpoints(context.Background(), s)
+		err = b.bring(&s, l)
 	}
 	if err != nil {
 		return made, new(unstarted(err)), nil
@@ -131,8 +128,23 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 	return made, nil, nil
 }
 
-// addPrivate gives a job a /tmp of its own, unless it works there.
+// bring brings what a signed job needs before it starts.
+func (b *Backend) bring(s *launch.Setting, l launcher.Start) error {
+	err := b.fetch(*s)
+	if err == nil && s.Spec.Image != "" {
+		err = b.rootless(s, l)
+	}
+	if err == nil {
+		err = b.copyCheckpoints(context.Background(), *s)
+	}
+	return err
+}
+
+// addPrivate gives a job the files of its own devices alone, and a /tmp of its own, unless it works there.
 func (b *Backend) addPrivate(made *Launch, s launch.Setting) {
+	if made.Sandbox != SandboxNone {
+		made.ShownDevices = devicesOf(s, driverFolder)
+	}
 	const shared = "/tmp"
 	dir := filepath.Join(b.Own(s.Job), "tmp")
 	if made.Sandbox == SandboxNone || installation.Below(s.Spec.WorkDir, shared) || makeFolder(dir) != nil {
@@ -164,7 +176,6 @@ func (b *Backend) fetch(s launch.Setting) error {
 var secretPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 var (
-	errImage    = errors.New("an image cannot run as the submitter yet: the engine of containers has rights of its own. Leave image out, or start the container in the command, with the rights that you have")
 	errSecret   = errors.New("want secrets of 64 hexadecimal digits")
 	errOtherJob = errors.New("the executor speaks of another attempt than the launcher")
 )
@@ -177,8 +188,6 @@ func trusted(l launcher.Start, said launch.Setting) (launch.Setting, error) {
 		return s, errOtherJob
 	case !secretPattern.MatchString(said.Capability) || !secretPattern.MatchString(said.Token):
 		return s, errSecret
-	case spec.Image != "":
-		return s, errImage
 	}
 	s.Spec = launch.Tuned(spec, said.Attempt)
 	s.Base, s.Passed, s.PythonPath = l.User.Environment(l.Env), nil, l.PythonPath

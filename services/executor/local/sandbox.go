@@ -179,7 +179,7 @@ func enter(base string, l Launch) error {
 	if err := stepAside(base); err != nil {
 		return err
 	}
-	if err := build(pinned); err != nil {
+	if err := build(pinned, l.ShownDevices); err != nil {
 		return err
 	}
 	return leaveOldRoot()
@@ -270,9 +270,14 @@ func stepAside(base string) error {
 }
 
 // build fills the new root. An entry of the machine's root that cannot be shown (no permission) is left out; a mount
-// of the job must succeed.
-func build(mounts []Mount) error {
-	taken := map[string]bool{}
+// of the job must succeed. devices are the entries of /dev that are shown, all if there are none.
+func build(mounts []Mount, devices []string) error {
+	taken := map[string]bool{"dev": len(devices) > 0}
+	if taken["dev"] {
+		if err := buildDevices(devices); err != nil {
+			return err
+		}
+	}
 	for _, m := range mounts {
 		taken[strings.TrimPrefix(m.Target, "/")] = true
 		if err := bindTo(filepath.Join(oldRoot, m.Source), filepath.Join(newRoot, m.Target)); err != nil {

@@ -49,6 +49,8 @@ type supervisor struct {
 	beside    map[int]*screen.Screen
 	// horovod is the rendezvous of the programs; nil if they have none.
 	horovod *horovod.Server
+	// endRelay ends what leads from a container to the job API.
+	endRelay func()
 	// proxy calls the job API for the programs; nil if it has nothing to report.
 	proxy *proxy.Proxy
 	// bounded is set if the kernel bounds the memory of the programs. looks ticks when it is to be looked at; nil if it
@@ -75,7 +77,7 @@ func supervise(dir string, shared bool) error {
 	}
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	s := &supervisor{dir: dir, live: map[int]int{}, beside: map[int]*screen.Screen{}, shared: shared}
+	s := &supervisor{dir: dir, endRelay: func() {}, live: map[int]int{}, beside: map[int]*screen.Screen{}, shared: shared}
 	// Nothing is started before the claim and the supervisor's process number are on disk: nobody could end it.
 	lock, err := takeOver(dir, func() error { return s.declare(time.Time{}) })
 	if err != nil || lock == nil {
@@ -105,6 +107,7 @@ func supervise(dir string, shared bool) error {
 		s.blame(unstarted(err))
 	}
 	defer s.horovod.Close()
+	defer func() { s.endRelay() }()
 	s.wait(signals)
 	if s.failed || s.forced {
 		s.launch.removeContainers(context.Background())
@@ -121,6 +124,10 @@ func (s *supervisor) begin() (err error) {
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
 	} else {
 		s.terminals.key, s.terminals.held = s.launch.TerminalKey, s.launch.Held
+	}
+	if s.endRelay, err = s.launch.Relay.serve(); err != nil {
+		s.endRelay = func() {}
+		return err
 	}
 	// Another process may have taken the port; few programs need the rendezvous.
 	if s.horovod, err = horovod.Serve(s.launch.HorovodPort, len(s.launch.Processes)); err != nil {

@@ -35,6 +35,8 @@ type Config struct {
 	Cgroups string
 	// Access says how pods get a GPU. Nil without a kubelet.
 	Access func(gpu.Device) Access
+	// AsSubmitters says that jobs run as their submitters, whose images run in podman alone.
+	AsSubmitters bool
 	// MPS is the daemon that limits processes on GPUs; it may be nil.
 	MPS *mps.Daemon
 }
@@ -177,6 +179,12 @@ func (i *Inventory) containerRuntime(ctx context.Context, now time.Time) string 
 		return i.runtime
 	}
 	i.runtime, i.runtimeAt = "", now
+	if i.config.AsSubmitters { // whether it works is seen as a submitter alone
+		if slices.IndexFunc([]string{"podman", "crun"}, func(name string) bool { _, err := exec.LookPath(name); return err != nil }) < 0 {
+			i.runtime = "podman"
+		}
+		return i.runtime
+	}
 	names := []string{"docker", "podman"}
 	if n := slices.IndexFunc(names, func(name string) bool { return answers(ctx, name) }); n >= 0 {
 		i.runtime = names[n]

@@ -235,6 +235,9 @@ func (l *Launcher) start(r request, now Record, u User, file *os.File) error {
 	cmd := exec.Command("/proc/self/exe", Argument)
 	cmd.Args[0], cmd.Dir, cmd.Env = "switchyard-supervisor", "/", []string{}
 	cmd.Stdin, cmd.Stderr, cmd.SysProcAttr = reading, os.Stderr, u.attributes(l.config.Mounts, l.processes)
+	if r.Job.Spec.Image != "" {
+		cmd.SysProcAttr = u.rootless(l.processes)
+	}
 	if file != nil {
 		cmd.ExtraFiles = []*os.File{file}
 	}
