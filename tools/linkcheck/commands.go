@@ -12,7 +12,7 @@ import (
 )
 
 // foreign lists the flags of other programs that pages name alone.
-const foreign = "--kwok-nodes --kwok-gpus --kwok-gpu-units --no-kubelet --dir --build-arg --root-dir --flag --total-executor-cores --executor-cores --executor-memory --model-prefix --load-epoch --exclusive --signal"
+const foreign = "--kwok-nodes --kwok-gpus --kwok-gpu-units --no-kubelet --dir --build-arg --root-dir --flag --total-executor-cores --executor-cores --executor-memory --model-prefix --load-epoch --exclusive --signal --dependency"
 
 var (
 	inline     = regexp.MustCompile("`([^`\n]+)`")
