@@ -206,30 +206,20 @@ func (g *Guard) look(ctx context.Context) error {
 func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
 	kinds, missing := kinds(), []string(nil)
 	for name, kind := range kinds {
-		now, before := there[name], g.remembered.Streams[name]
-		_, known := g.remembered.Streams[name]
+		now := there[name]
+		before, known := g.remembered.Streams[name]
 		if now == nil && !known {
 			continue // it was never made
 		}
 		if now == nil {
 			missing = append(missing, name)
 		}
-		if known && now != nil && now.madeAgainSince(before) && kind.mends {
-			g.log.Error("a stream was lost, and is made again: what it held comes back, or does not count", "stream", name)
+		if known {
+			g.judge(name, kind, before, now, at)
 		}
-		if now != nil && (now.repairedSince(before) || kind.mends) {
-			delete(g.remembered.Losses, name)
-		}
-		loss, lost := lossOf(name, kind, before, now, at)
-		lost = lost && known
-		gone := lost && loss.Gone
-		if lost && (!gone || g.suspected[name]) {
-			g.note(loss)
-		}
-		g.suspected[name] = gone
 		switch {
 		case now == nil:
-		case gone:
+		case g.suspected[name]:
 			before.Last = max(before.Last, now.Ends)
 			g.remembered.Streams[name] = before
 		default:
@@ -239,6 +229,22 @@ func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
 	slices.Sort(missing)
 	g.missing = missing
 	return g.write()
+}
+
+// judge compares a stream with what was seen of it before; now is nil if it is missing.
+func (g *Guard) judge(name string, kind kindOf, before Seen, now *Seen, at time.Time) {
+	if now != nil && kind.mends && now.madeAgainSince(before) {
+		g.log.Error("a stream was lost, and is made again: what it held comes back, or does not count", "stream", name)
+	}
+	if now != nil && (now.repairedSince(before) || kind.mends) {
+		delete(g.remembered.Losses, name)
+	}
+	loss, lost := lossOf(name, kind, before, now, at)
+	gone := lost && loss.Gone
+	if lost && (!gone || g.suspected[name]) {
+		g.note(loss)
+	}
+	g.suspected[name] = gone
 }
 
 // note reports a loss once, and keeps it until it is repaired.

@@ -60,7 +60,6 @@ func TestAnObjectIsAJob(t *testing.T) {
 func TestARefusedObjectSaysWhy(t *testing.T) {
 	y := newYard(t)
 	// Objects may be there before Switchyard is.
-	y.apply(trainingJob("huge", `job: {command: [sleep, "60"], min_devices: 99, max_devices: 99}`))
 	y.apply(trainingJob("senseless", `job: {command: [sleep, "60"], batch_size: -1}`))
 	y.apply(trainingJob("nameless", `serviceAccountName: `+strings.Repeat("long", 15)+`, job: {command: [sleep, "60"]}`))
 	for manifest, want := range map[string]string{
@@ -72,10 +71,16 @@ func TestARefusedObjectSaysWhy(t *testing.T) {
 			t.Errorf("the API server answers %v, want %s", err, want)
 		}
 	}
+	y.up()
+	// What is too large for a cluster waits for one that nobody knows yet.
+	y.until("the node is known", func() bool {
+		nodes, err := y.switchyard("node").Output()
+		return err == nil && strings.Contains(string(nodes), "here")
+	})
+	y.apply(trainingJob("huge", `job: {command: [sleep, "60"], min_devices: 99, max_devices: 99}`))
 	if _, err := cluster.Kubectl(y.ctx, "patch", "tj/huge", "--type=merge", "-p", `{"spec": {"serviceAccountName": "root"}}`); err == nil {
 		t.Error("an object changes whose job it is")
 	}
-	y.up()
 	for name, reason := range map[string]string{"huge": "TooFewDevices", "nameless": "NoName"} {
 		y.until(name+" is rejected", func() bool { return y.get("tj/"+name, "status.state") == "rejected" })
 		accepted := y.get("tj/"+name, `status.conditions[?(@.type=="Accepted")].status`)
