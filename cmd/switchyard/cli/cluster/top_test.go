@@ -50,7 +50,7 @@ func TestTopOfNothing(t *testing.T) {
 func TestTopTellsThePresent(t *testing.T) {
 	s := clitest.New(t)
 	put := func(job train.JobID, node train.NodeID, phase train.Phase) {
-		clitest.Put(t, s.Bus, contract.Attempts, string(job), train.Attempt{Job: job, Node: node, Devices: []train.DeviceID{"cpu:0"}, Phase: phase, Number: 1})
+		clitest.Put(t, s.Bus, contract.Attempts, string(job), train.Attempt{Job: job, Node: node, Devices: []train.DeviceID{"cpu:0"}, Phase: phase, Number: 1, Published: phase == train.PhaseExited})
 	}
 	clitest.Put(t, s.Bus, contract.Nodes, "a", train.Node{ID: "a", SeenAt: clitest.Ago(time.Second), Devices: []train.Device{{ID: "cpu:0"}}})
 	put("gone", "a", train.PhaseExited)
