@@ -85,7 +85,7 @@ export function Log({ job, home, over }: { job: string; home?: string; over: boo
       }
     >
       {problem && <p class="why" role="alert">{problem}</p>}
-      <pre class="log" ref={box} tabIndex={0} aria-label="Output of the job" onWheel={(e) => e.deltaY < 0 && follow(false)}>
+      <pre class="log" role="region" ref={box} tabIndex={0} aria-label="Output of the job" onWheel={(e) => e.deltaY < 0 && follow(false)}>
         {shown.found.map((l, i) => <Marked key={i} line={l} search={search} />)}
       </pre>
     </Panel>
