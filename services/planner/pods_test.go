@@ -178,7 +178,7 @@ func TestAPlannerKeepsWhatTheOneBeforeItHasBooked(t *testing.T) {
 	}
 }
 
-// A GPU of which a pod has memory that nobody booked is left alone.
+// A GPU is left alone while a pod uses memory of it that nobody has booked.
 func TestMemoryThatNobodyBooked(t *testing.T) {
 	b := newPodBench(t)
 	b.gpus("a", 1, map[int][]string{0: {"default/stranger"}})

@@ -14,7 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// claimOfDevices is what a pod calls its ResourceClaim.
+// claimOfDevices is the name by which a pod refers to its ResourceClaim.
 const claimOfDevices = "devices"
 
 // requests are the requests of a rank's claim: one for each device that is claimed, which names that very device, and

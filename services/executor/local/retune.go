@@ -58,7 +58,8 @@ func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wa
 // tunedFile is what a supervisor writes down once it has given its processes as many processors as the launcher said.
 type tunedFile struct {
 	Cores int `json:"cores"`
-	// Refused says why they cannot have that number. Restarts is set if they need a restart for it.
+	// Refused says why the processes cannot have that number. Restarts is set if they get it only after a
+	// restart.
 	Refused  string `json:"refused,omitempty"`
 	Restarts bool   `json:"restarts,omitempty"`
 }

@@ -118,7 +118,7 @@ func (b *Backend) rootless(s *launch.Setting, l launcher.Start) error {
 	return nil
 }
 
-// shorten shows a folder at a short path, to this process and what it starts: podman takes no long ones.
+// shorten mounts a folder at a short path for this process and what it starts: podman does not accept long paths.
 func shorten(dir string) (string, error) {
 	const short = shortFolder
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")

@@ -109,7 +109,7 @@ func (o *Offers) Access(g gpu.Device) inventory.Access {
 }
 
 // Given returns a reader of the GPUs of r in which those that no driver offers are in trouble. Without r it lists the
-// GPUs of the driver that has the name of the class, as the driver describes them.
+// GPUs as their driver describes them: that driver has the same name as the class.
 func (o *Offers) Given(r gpu.Reader) gpu.Reader {
 	if r == nil {
 		r = described{o}

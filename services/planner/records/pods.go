@@ -10,7 +10,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
-// addPods adds pods of no job to a state. To a decision they are jobs that share one GPU and cannot be asked to leave.
+// addPods adds the pods that belong to no job to a state. A decision treats each as a job that shares one GPU and
+// cannot be asked to leave.
 func (r Records) addPods(s *state.State, last train.Plan) {
 	for _, uid := range slices.Sorted(maps.Keys(r.Placed)) {
 		p := r.Placed[uid]
