@@ -2,6 +2,7 @@ package busserver_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -172,6 +175,60 @@ func TestNoSequenceIsUsedAgain(t *testing.T) {
 	}
 	if len(found) != 38+3 || !found[40] || !found[45] || !found[46] || found[39] {
 		t.Errorf("%d messages: %v", len(found), found)
+	}
+}
+
+// TestASequenceThatWasDeliveredIsNotUsedAgain: a service may be at work on a fact that no record speaks of when the bus
+// stops and the disk loses it.
+func TestASequenceThatWasDeliveredIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := open(t, dir)
+	b := bustest.Connect(t, server, "test")
+	for n := range 10 {
+		if err := b.Publish(t.Context(), fact(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	working := make(chan uint64, 10)
+	reading := pool.New()
+	reading.Go(func() {
+		_ = b.Consume(ctx, bus.Consumer{Name: "test", Stream: event.StreamJobs, Handle: func(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+			working <- m.Sequence
+			if m.Sequence == 10 {
+				<-ctx.Done()
+			}
+			return nil, ctx.Err()
+		}})
+	})
+	for <-working != 10 {
+	}
+	stop()
+	reading.Wait()
+	b.Close()
+	server.Stop()
+	block := filepath.Join(dir, "jetstream", "$G", "streams", event.StreamJobs, "msgs", "1.blk")
+	info, err := os.Stat(block)
+	if err == nil {
+		err = errors.Join(os.Truncate(block, info.Size()-10), os.Remove(filepath.Join(filepath.Dir(block), "index.db")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, err = busserver.Start(busserver.Options{Open: true, Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	if words := fmt.Sprint(server.Cuts); !strings.Contains(words, "ended at 9, but had 10") {
+		t.Errorf("said %s", words)
+	}
+	b = bustest.Connect(t, server, "test")
+	if err := b.Publish(t.Context(), fact(11)); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := b.LastSequence(t.Context(), event.StreamJobs); err != nil || last != 11 {
+		t.Errorf("the next fact has the sequence %d, want 11 (%v)", last, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package busserver
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,8 @@ import (
 
 // raise lets each stream that has lost its newest messages go on after them, before a server opens it: new messages
 // would get their sequences, and services that have handled those would take the new ones for old. newest are the
-// sequences that were seen, by stream; the register says which fact it has folded last.
+// sequences that were seen, by stream. The register says which fact it has folded last, and the consumers of a stream
+// which of its messages they were given: a service may be at work on one that no record speaks of yet.
 func raise(dir string, newest map[string]uint64, log *slog.Logger) ([]Cut, error) {
 	newest = maps.Clone(newest)
 	if newest == nil {
@@ -30,6 +32,11 @@ func raise(dir string, newest map[string]uint64, log *slog.Logger) ([]Cut, error
 		return nil, err
 	}
 	newest[event.StreamJobs] = max(newest[event.StreamJobs], folded)
+	for _, s := range event.Streams() {
+		if !s.DropOld {
+			newest[s.Name] = max(newest[s.Name], newestDelivered(dir, s.Name))
+		}
+	}
 	var cuts []Cut
 	for _, stream := range slices.Sorted(maps.Keys(newest)) {
 		paths, err := blocksOf(dir, stream)
@@ -51,6 +58,51 @@ func raise(dir string, newest map[string]uint64, log *slog.Logger) ([]Cut, error
 		cuts = append(cuts, cut)
 	}
 	return cuts, nil
+}
+
+// newestDelivered returns the newest sequence that a durable consumer of a stream was given, 0 if none says so. A file
+// that cannot be read says nothing: the server makes it again.
+func newestDelivered(dir, stream string) (newest uint64) {
+	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "obs", "*", "o.dat"))
+	if err != nil {
+		return 0
+	}
+	for _, path := range paths {
+		if data, err := os.ReadFile(path); err == nil {
+			newest = max(newest, delivered(data))
+		}
+	}
+	return newest
+}
+
+// The form of a consumer's file: two bytes, then the pairs of numbers (of deliveries and of the stream) up to which all
+// is acknowledged and up to which messages were delivered, each as a varint. It has no checksum.
+const (
+	consumerMagic   = 22
+	consumerVersion = 2
+	// unacknowledgedMost is far above what any consumer has under way: a file that says more is damaged.
+	unacknowledgedMost = 1 << 20
+)
+
+// delivered returns the sequence up to which a consumer was given messages, 0 if its file is damaged or of another form.
+func delivered(file []byte) uint64 {
+	if len(file) < 2 || file[0] != consumerMagic || file[1] != consumerVersion {
+		return 0
+	}
+	var numbers [4]uint64
+	rest := file[2:]
+	for i := range numbers {
+		n, read := binary.Uvarint(rest)
+		if read <= 0 {
+			return 0
+		}
+		numbers[i], rest = n, rest[read:]
+	}
+	acknowledged, sequence := numbers[1], numbers[3]
+	if sequence < acknowledged || sequence-acknowledged > unacknowledgedMost {
+		return 0
+	}
+	return sequence
 }
 
 // blocksOf returns the files of a stream, the newest last.
