@@ -1,7 +1,9 @@
 package extender
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -60,4 +62,33 @@ func TestAQuestionOfAScheduler(t *testing.T) {
 	if code, _ := post("/word/filter", "{"); code != http.StatusBadRequest {
 		t.Errorf("half a question: %d", code)
 	}
+}
+
+// FuzzQuestion: whatever is sent as a question, the planner is asked only about a pod that asks for memory, and the
+// answer names no node but one of the question.
+func FuzzQuestion(f *testing.F) {
+	f.Add([]byte(question(asks, `["n1", "n2"]`)))
+	f.Add([]byte(`{"Pod": {"spec": {"containers": [{"resources": {"limits": {"gpushare/gpu-mem": "1e30"}}}, {}]}}, "Nodes": {"items": [{}]}, "NodeNames": null}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		handler := Handler("word", func(_ context.Context, r train.PodRequest) (train.PodAnswer, error) {
+			if r.Pod.Memory <= 0 {
+				t.Errorf("asked for %d bytes", r.Pod.Memory)
+			}
+			return train.PodAnswer{Node: train.KubernetesNodeID("n1")}, nil
+		})
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/word/filter", bytes.NewReader(body)))
+		var result Result
+		if w.Code != http.StatusOK {
+			return
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &result); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range (Args{Nodes: result.Nodes, NodeNames: result.NodeNames}).names() {
+			if train.KubernetesNodeID(name) != train.KubernetesNodeID("n1") {
+				t.Errorf("answered %q", name)
+			}
+		}
+	})
 }
