@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -24,29 +24,63 @@ func (s server) experiments(route api.Route, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	lines := make([]view.ExperimentLine, len(records))
-	for i := range records {
-		lines[i] = view.NewExperimentLine(&records[i])
-	}
-	slices.SortFunc(lines, func(x, y view.ExperimentLine) int {
-		return cmp.Or(y.SubmittedAt.Compare(x.SubmittedAt), cmp.Compare(x.ID, y.ID))
-	})
-	return answer{body: lines}, nil
+	return answer{body: view.Experiments(records)}, nil
 }
 
-// experiment answers with one of them. What its trials try is part of the spec of their jobs.
+// experiment answers with what people see of one of them.
 func (s server) experiment(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
+	record, err := s.seenExperiment(route, r)
+	if err != nil {
 		return answer{}, err
+	}
+	return answer{body: view.DescribeExperiment(record)}, nil
+}
+
+// experimentRecord answers with the whole record of one of them, or with why it was refused.
+func (s server) experimentRecord(route api.Route, r *http.Request) (answer, error) {
+	record, err := s.seenExperiment(route, r)
+	if p, is := errors.AsType[problemError](err); is && p.Status == http.StatusNotFound {
+		err = cmp.Or(s.refusedExperiment(r), err)
+	}
+	return answer{body: record}, err
+}
+
+// seenExperiment returns the record of an experiment that the caller may see: what its trials try is part of the spec
+// of their jobs.
+func (s server) seenExperiment(route api.Route, r *http.Request) (*contract.ExperimentRecord, error) {
+	if _, err := route.Decode(r.URL.Query()); err != nil {
+		return nil, err
 	}
 	record, err := s.recordOfExperiment(r)
 	if err == nil {
 		err = s.may(r, access.SeeSpec, ownerOfExperiment(record))
 	}
-	if err != nil {
-		return answer{}, err
+	return record, err
+}
+
+// refusedExperiment returns why an experiment without a record was refused, as a problem; nil if it was not, or if the
+// caller may not see it.
+func (s server) refusedExperiment(r *http.Request) error {
+	id := r.PathValue("id")
+	var submitted event.ExperimentSubmitted
+	var refused event.Rejected
+	var of struct {
+		Job access.Owner `json:"job"`
 	}
-	return answer{body: view.DescribeExperiment(record)}, nil
+	seen := s.lastOfExperiment(r, event.FactSubmitted, &submitted) == nil && s.lastOfExperiment(r, event.FactRejected, &refused) == nil &&
+		json.Unmarshal(submitted.Experiment, &of) == nil && s.may(r, access.SeeSpec, of.Job) == nil
+	if !seen {
+		return nil
+	}
+	return problemError{problem(http.StatusUnprocessableEntity, "experiment "+id+" rejected:\n  "+refused.Message, "")}
+}
+
+func (s server) lastOfExperiment(r *http.Request, fact string, body any) error {
+	m, err := s.bus.Last(r.Context(), event.StreamTune, event.TuneSubject(r.PathValue("id"), fact))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Data, body)
 }
 
 // recordOfExperiment returns the record of the experiment that a path names.

@@ -74,6 +74,7 @@ func (s server) handler() http.Handler {
 		api.RouteNetwork:  s.network,
 		api.RouteSearches: s.experiments,
 		api.RouteSearch:   s.experiment,
+		api.RouteTrials:   s.experimentRecord,
 		api.RouteUsers:    listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Users, q), nil }),
 		api.RouteTenants:  listed(s, func(x *index.Index, q view.Query) (any, error) { return view.List(x.Tenants, q), nil }),
 		api.RouteLink:     s.door.postLink,

@@ -80,6 +80,16 @@ system: {cores: [2, 1]}
 		}
 		contains(l.t, id, out, strconv.Itoa(l.ann.uid)+"\n", "lr 0.", " cores 2\n")
 	}
+	// Who has no key of the bus sees and stops what is his through the socket, and nothing else.
+	contains(l.t, "describe", l.run(l.ann, "switchyard", "tune", "describe", "search"), "experiment search: ", "random of at most 2 trials", "lr=0.")
+	contains(l.t, "results", l.run(l.ann, "switchyard", "tune", "results", "search"), "accuracy", "lr=0.")
+	contains(l.t, "ps", l.run(l.bob, "switchyard", "tune", "ps"), "search")
+	for _, args := range [][]string{{"describe", "search"}, {"results", "search"}, {"stop", "search"}} {
+		contains(l.t, "bob's "+args[0], l.run(l.bob, "switchyard", append([]string{"tune"}, args...)...), "is "+l.ann.name+"'s")
+	}
+	l.run(l.ann, "switchyard", "tune", "run", file, "--id", "endless")
+	contains(l.t, "bob's stop", l.run(l.bob, "switchyard", "tune", "stop", "endless"), "is "+l.ann.name+"'s")
+	contains(l.t, "stop", l.run(l.ann, "switchyard", "tune", "stop", "endless", "--reason", "enough"), "experiment endless stopped")
 	// What the experiments service says in a person's name is not believed.
 	forged := train.Spec{Name: "search-7", Command: []string{"id"}}
 	l.publishAs("experiments", "search-t7", forged)

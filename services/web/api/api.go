@@ -50,6 +50,7 @@ const (
 	RouteNetwork  = "network"
 	RouteSearches = "experiments"
 	RouteSearch   = "experiment"
+	RouteTrials   = "experiment record"
 	RouteChanges  = "changes"
 	RouteUpload   = "upload"
 	RouteLink     = "link"
@@ -162,6 +163,10 @@ func Routes() []Route {
 		{
 			Name: RouteSearch, Method: "GET", Path: Prefix + "/experiments/{id}", Answer: view.Experiment{},
 			Doc: "An experiment: its trials with the results of their epochs, the rungs of its search, and the best result over time and energy.",
+		},
+		{
+			Name: RouteTrials, Method: "GET", Path: Prefix + "/experiments/{id}/record", Answer: contract.ExperimentRecord{},
+			Doc: "The whole record of an experiment, from which `switchyard tune` shows its decisions and results.",
 		},
 		{
 			Name: RouteChanges, Method: "GET", Path: Prefix + "/changes", Streams: true, Answer: Changes{},

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -109,6 +110,18 @@ type Improvement struct {
 	// Trial has the result, Value is what it is.
 	Trial int     `json:"trial"`
 	Value float64 `json:"value"`
+}
+
+// Experiments lists records of experiments, the newest first.
+func Experiments(records []contract.ExperimentRecord) []ExperimentLine {
+	lines := make([]ExperimentLine, len(records))
+	for i := range records {
+		lines[i] = NewExperimentLine(&records[i])
+	}
+	slices.SortFunc(lines, func(x, y ExperimentLine) int {
+		return cmp.Or(y.SubmittedAt.Compare(x.SubmittedAt), cmp.Compare(x.ID, y.ID))
+	})
+	return lines
 }
 
 // NewExperimentLine sums up the record of an experiment.

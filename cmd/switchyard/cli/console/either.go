@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -125,6 +126,16 @@ func (e *either) Log(ctx context.Context, node train.NodeID, job train.JobID, of
 // Files implements Yard.
 func (e *either) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
 	return asking(ctx, e, func(y Yard) (train.FileAnswer, error) { return y.Files(ctx, node, r) })
+}
+
+// Experiments implements Yard.
+func (e *either) Experiments(ctx context.Context) ([]view.ExperimentLine, error) {
+	return asking(ctx, e, func(y Yard) ([]view.ExperimentLine, error) { return y.Experiments(ctx) })
+}
+
+// Experiment implements Yard.
+func (e *either) Experiment(ctx context.Context, id string, unknown int) (contract.ExperimentRecord, error) {
+	return asking(ctx, e, func(y Yard) (contract.ExperimentRecord, error) { return y.Experiment(ctx, id, unknown) })
 }
 
 // Users implements Yard.

@@ -164,6 +164,27 @@ func (y onBus) Nodes(ctx context.Context) ([]*train.Node, error) {
 	return view.List(x.Nodes, view.Query{}).Items, err
 }
 
+func (y onBus) Experiments(ctx context.Context) ([]view.ExperimentLine, error) {
+	records, err := ListBucket(ctx, y.bus, contract.Experiments)
+	return view.Experiments(records), err
+}
+
+func (y onBus) Experiment(ctx context.Context, id string, unknown int) (contract.ExperimentRecord, error) {
+	r, found, err := GetIfThere(ctx, y.bus, contract.Experiments, id)
+	if err != nil || found {
+		return r, err
+	}
+	refused, found, err := LastIfThere[event.Rejected](ctx, y.bus, event.StreamTune, event.TuneSubject(id, event.FactRejected))
+	switch {
+	case err != nil:
+	case found:
+		err = exit.Usagef("experiment %s rejected:\n  %s", id, refused.Message)
+	default:
+		err = exit.Errorf(unknown, "`switchyard tune ps` lists them", "there is no experiment %s", id)
+	}
+	return r, err
+}
+
 func (y onBus) Users(ctx context.Context) ([]*access.Person, error) {
 	x := index.New()
 	err := Load(ctx, y.bus, x.Users)

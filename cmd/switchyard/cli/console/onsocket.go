@@ -118,6 +118,16 @@ func (y onSocket) Cluster(ctx context.Context) ([]*view.Node, error) {
 	return listed[view.Node](ctx, y, "/nodes")
 }
 
+func (y onSocket) Experiments(ctx context.Context) (lines []view.ExperimentLine, err error) {
+	_, err = y.ask(ctx, api.Prefix+"/experiments", nil, exit.Failed, &lines)
+	return lines, err
+}
+
+func (y onSocket) Experiment(ctx context.Context, id string, unknown int) (r contract.ExperimentRecord, err error) {
+	_, err = y.ask(ctx, api.Prefix+"/experiments/"+url.PathEscape(id)+"/record", nil, unknown, &r)
+	return r, err
+}
+
 func (y onSocket) Users(ctx context.Context) ([]*access.Person, error) {
 	return listed[access.Person](ctx, y, "/users")
 }
@@ -259,6 +269,8 @@ func refused(path string, response *http.Response, unknown int) error {
 	switch p.Status {
 	case http.StatusNotFound:
 		return refusal(unknown)
+	case http.StatusUnprocessableEntity:
+		return refusal(exit.Usage)
 	case http.StatusTooManyRequests:
 		return tooEarly{refusal(exit.Failed), time.Duration(p.RetrySeconds) * time.Second}
 	case http.StatusServiceUnavailable:

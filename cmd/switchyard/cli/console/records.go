@@ -28,16 +28,6 @@ func (a *Console) WithBus(cmd *cobra.Command, f func(ctx context.Context, b *bus
 	return f(cmd.Context(), b)
 }
 
-// HasBus reports whether this person may connect to the bus.
-func (a *Console) HasBus(ctx context.Context) bool {
-	b, err := a.Connect(ctx)
-	if err != nil {
-		return false
-	}
-	b.Close()
-	return true
-}
-
 // OpenBucket opens a bucket of the contract. A bus on which no service ever ran does not have it, and one that has lost
 // it has others.
 func OpenBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T]) (*bus.KV[T], error) {

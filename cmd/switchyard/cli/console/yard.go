@@ -49,6 +49,10 @@ type Yard interface {
 	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error)
 	// Files returns what the executor of a node says about the files of a job.
 	Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error)
+	// Experiments returns all experiments, the newest first.
+	Experiments(ctx context.Context) ([]view.ExperimentLine, error)
+	// Experiment returns the record of an experiment; if it was refused, that is the error.
+	Experiment(ctx context.Context, id string, unknown int) (contract.ExperimentRecord, error)
 	// Users and Tenants return the people and tenants that have a record.
 	Users(ctx context.Context) ([]*access.Person, error)
 	Tenants(ctx context.Context) ([]*access.Tenant, error)

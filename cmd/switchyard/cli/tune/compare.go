@@ -214,7 +214,7 @@ func runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experi
 	if _, err := console.OnBus(b, time.Now).Publish(ctx, fact); err != nil {
 		return modeRun{}, err
 	}
-	r, err := pollExperiment(ctx, b, id, func(r conduct.Record) bool { return r.Settled() })
+	r, err := awaitExperiment(ctx, console.OnBus(b, time.Now), id, (*conduct.Record).Settled)
 	if err != nil {
 		return modeRun{}, err
 	}

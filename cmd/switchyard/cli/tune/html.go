@@ -26,7 +26,7 @@ func writeResultsHTML(w io.Writer, r conduct.Record, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	line, best := newExperimentLine(r, now), ""
+	line, best := lineOf(r, now), ""
 	if t, score, ok := r.Best(); ok {
 		best = fmt.Sprintf("trial %d: %.5g with %s", t.ID, r.Own(score), conduct.Words(t.Params))
 	}

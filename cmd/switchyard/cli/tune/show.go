@@ -12,11 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
-	"github.com/switchyard-dl/switchyard/services/experiments/search"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // experimentLine is an experiment in a list.
@@ -35,24 +34,21 @@ type experimentLine struct {
 	Seconds     float64   `json:"seconds"`
 }
 
-func newExperimentLine(r conduct.Record, now time.Time) experimentLine {
-	l := experimentLine{
-		ID: r.ID, Name: r.Experiment.Name, Mode: string(r.Experiment.Mode), Algorithm: string(r.Experiment.Search.Algorithm), State: r.State, Message: r.Message,
-		Trials: len(r.Trials), SubmittedAt: r.SubmittedAt, Seconds: now.Sub(r.SubmittedAt).Seconds(),
+// lineOf sums up the record of an experiment.
+func lineOf(r conduct.Record, now time.Time) experimentLine {
+	l := view.NewExperimentLine((*contract.ExperimentRecord)(&r))
+	return newExperimentLine(&l, now)
+}
+
+func newExperimentLine(e *view.ExperimentLine, now time.Time) experimentLine {
+	end := e.EndedAt
+	if end.IsZero() {
+		end = now
 	}
-	if r.Over() {
-		l.Seconds = r.EndedAt.Sub(r.SubmittedAt).Seconds()
+	return experimentLine{
+		ID: e.ID, Name: e.Name, Mode: string(e.Mode), Algorithm: string(e.Algorithm), State: e.State, Message: e.Message,
+		Trials: e.Trials, Running: e.Running, Best: e.Best, SubmittedAt: e.SubmittedAt, Seconds: end.Sub(e.SubmittedAt).Seconds(),
 	}
-	for _, t := range r.Trials {
-		if t.State == search.Running {
-			l.Running++
-		}
-	}
-	if _, score, ok := r.Best(); ok {
-		own := r.Own(score)
-		l.Best = &own
-	}
-	return l
 }
 
 func tunePsCommand(a *console.Console) *cobra.Command {
@@ -61,14 +57,14 @@ func tunePsCommand(a *console.Console) *cobra.Command {
 		Short: "List experiments",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				records, err := console.ListBucket(ctx, b, contract.Experiments)
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				experiments, err := y.Experiments(ctx)
 				if err != nil {
 					return err
 				}
-				lines := make([]experimentLine, len(records))
-				for i, r := range records {
-					lines[i] = newExperimentLine(conduct.Record(r), time.Now())
+				lines := make([]experimentLine, len(experiments))
+				for i := range experiments {
+					lines[i] = newExperimentLine(&experiments[i], time.Now())
 				}
 				slices.SortFunc(lines, func(x, y experimentLine) int { return x.SubmittedAt.Compare(y.SubmittedAt) })
 				return a.Show(lines, "EXPERIMENT\tSTATE\tMODE\tSEARCH\tTRIALS\tRUNNING\tBEST\tTIME", func(w io.Writer) {
@@ -87,7 +83,7 @@ func tuneDescribeCommand(a *console.Console) *cobra.Command {
 		Short: "Show an experiment, its decisions and its trials",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withExperiment(a, cmd, args[0], func(_ context.Context, _ *bus.Bus, r conduct.Record) error {
+			return withExperiment(a, cmd, args[0], func(_ context.Context, _ console.Yard, r conduct.Record) error {
 				if a.Output == "json" {
 					return a.PrintJSON(r)
 				}
@@ -98,7 +94,7 @@ func tuneDescribeCommand(a *console.Console) *cobra.Command {
 }
 
 func describeExperiment(a *console.Console, r conduct.Record) error {
-	l, e := newExperimentLine(r, time.Now()), r.Experiment
+	l, e := lineOf(r, time.Now()), r.Experiment
 	goal := "maximise "
 	if e.Objective.Minimise {
 		goal = "minimise "
@@ -130,7 +126,7 @@ func tuneResultsCommand(a *console.Console) *cobra.Command {
 		Short: "Show the results of an experiment's trials, as table, json, csv or html",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withExperiment(a, cmd, args[0], func(_ context.Context, _ *bus.Bus, r conduct.Record) error {
+			return withExperiment(a, cmd, args[0], func(_ context.Context, _ console.Yard, r conduct.Record) error {
 				switch a.Output {
 				case "json":
 					return a.PrintJSON(r.Rows())

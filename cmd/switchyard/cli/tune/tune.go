@@ -16,7 +16,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -129,20 +128,12 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 	if f.printEvent {
 		return a.PrintJSON(map[string]any{"subject": fact.Subject.String(), "body": fact.Body})
 	}
-	var repeat bool
-	err = a.WithYard(cmd, func(ctx context.Context, y console.Yard) (err error) {
-		repeat, err = y.Publish(ctx, fact)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if !a.HasBus(cmd.Context()) { // the records of experiments are read there
-		fmt.Fprintf(a.Stderr, "experiment %s is submitted; its trials are the jobs %s-t0, %s-t1, ..\n", id, id, id)
-		return nil
-	}
-	return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-		r, err := begun(ctx, b, id)
+	return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+		repeat, err := y.Publish(ctx, fact)
+		if err != nil {
+			return err
+		}
+		r, err := begun(ctx, y, id)
 		if err != nil {
 			return err
 		}
@@ -154,7 +145,7 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 			fmt.Fprintf(a.Stdout, "experiment %s %s (%s)\n  next  switchyard tune describe %s | switchyard tune results %s\n", id, word, r.State, id, id)
 		}
 		if f.wait {
-			if r, err = awaitExperiment(ctx, b, id); err != nil {
+			if r, err = awaitExperiment(ctx, y, id, (*conduct.Record).Over); err != nil {
 				return err
 			}
 		}
@@ -175,40 +166,25 @@ func submission(id string, e file.Experiment) (event.Fact, error) {
 }
 
 // begun waits until the experiment has begun, or was refused.
-func begun(ctx context.Context, b *bus.Bus, id string) (conduct.Record, error) {
+func begun(ctx context.Context, y console.Yard, id string) (conduct.Record, error) {
 	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	r, err := pollExperiment(wait, b, id, func(conduct.Record) bool { return true })
+	r, err := awaitExperiment(wait, y, id, func(*conduct.Record) bool { return true })
 	if wait.Err() != nil && ctx.Err() == nil {
 		err = exit.Errorf(exit.Unreachable, "the submission is stored; is the experiments service running?", "experiment %s: no answer in 10 s", id)
 	}
 	return r, err
 }
 
-func awaitExperiment(ctx context.Context, b *bus.Bus, id string) (conduct.Record, error) {
-	return pollExperiment(ctx, b, id, func(r conduct.Record) bool { return r.Over() })
-}
-
-// pollExperiment reads the record until wanted accepts it, or the experiment was refused.
-func pollExperiment(ctx context.Context, b *bus.Bus, id string, wanted func(conduct.Record) bool) (conduct.Record, error) {
-	records, err := console.OpenBucket(ctx, b, contract.Experiments)
-	if err != nil {
-		return conduct.Record{}, err
-	}
-	for range tick.Every(ctx, 100*time.Millisecond) {
-		e, err := records.Get(ctx, id)
-		if err == nil && wanted(conduct.Record(e.Value)) {
-			return conduct.Record(e.Value), nil
-		}
-		if errors.Is(err, bus.ErrNotFound) {
-			var refused event.Rejected
-			var found bool
-			if refused, found, err = console.LastIfThere[event.Rejected](ctx, b, event.StreamTune, event.TuneSubject(id, event.FactRejected)); found {
-				return conduct.Record{}, exit.Usagef("experiment %s rejected:\n  %s", id, refused.Message)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			return conduct.Record{}, err
+// awaitExperiment reads the record of an experiment until it is as wanted, or the experiment was refused.
+func awaitExperiment(ctx context.Context, y console.Yard, id string, wanted func(*conduct.Record) bool) (conduct.Record, error) {
+	for range tick.Every(ctx, 200*time.Millisecond) {
+		record, err := y.Experiment(ctx, id, exit.UnknownJob)
+		r := conduct.Record(record)
+		switch {
+		case ctx.Err() != nil || exit.Code(err) == exit.UnknownJob: // the service has not taken it up yet
+		case err != nil || wanted(&r):
+			return r, err
 		}
 	}
 	return conduct.Record{}, ctx.Err()
@@ -221,13 +197,13 @@ func tuneStopCommand(a *console.Console) *cobra.Command {
 		Short: "Stop an experiment: its trials are cancelled, their results stay",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withExperiment(a, cmd, args[0], func(ctx context.Context, b *bus.Bus, r conduct.Record) (err error) {
+			return withExperiment(a, cmd, args[0], func(ctx context.Context, y console.Yard, r conduct.Record) (err error) {
 				if !r.Over() {
 					body := event.ExperimentStopRequested{By: console.CurrentUser(), Reason: reason}
-					if _, err := console.OnBus(b, time.Now).Publish(ctx, event.TuneFact(r.ID, event.FactStopRequested, "stop", body)); err != nil {
+					if _, err := y.Publish(ctx, event.TuneFact(r.ID, event.FactStopRequested, "stop", body)); err != nil {
 						return err
 					}
-					if r, err = awaitExperiment(ctx, b, r.ID); err != nil {
+					if r, err = awaitExperiment(ctx, y, r.ID, (*conduct.Record).Over); err != nil {
 						return err
 					}
 				}
@@ -244,28 +220,15 @@ func tuneStopCommand(a *console.Console) *cobra.Command {
 }
 
 // withExperiment runs f with the record of an experiment.
-func withExperiment(a *console.Console, cmd *cobra.Command, id string, f func(context.Context, *bus.Bus, conduct.Record) error) error {
-	return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-		r, err := findExperiment(ctx, b, id)
+func withExperiment(a *console.Console, cmd *cobra.Command, id string, f func(context.Context, console.Yard, conduct.Record) error) error {
+	if _, err := train.ParseJobID(id); err != nil {
+		return exit.Usagef("experiment: %v", err)
+	}
+	return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+		r, err := y.Experiment(ctx, id, exit.Failed)
 		if err != nil {
 			return err
 		}
-		return f(ctx, b, r)
+		return f(ctx, y, conduct.Record(r))
 	})
-}
-
-// findExperiment reads the record of an experiment.
-func findExperiment(ctx context.Context, b *bus.Bus, id string) (conduct.Record, error) {
-	records, err := console.OpenBucket(ctx, b, contract.Experiments)
-	if err != nil {
-		return conduct.Record{}, err
-	}
-	if _, err := train.ParseJobID(id); err != nil {
-		return conduct.Record{}, exit.Usagef("experiment: %v", err)
-	}
-	e, err := records.Get(ctx, id)
-	if errors.Is(err, bus.ErrNotFound) {
-		return conduct.Record{}, exit.Errorf(exit.Failed, "`switchyard tune ps` lists them", "there is no experiment %s", id)
-	}
-	return conduct.Record(e.Value), err
 }

@@ -100,6 +100,13 @@ class Uploaded(TypedDict, total=False):
     repeat: bool
 
 
+class Budget(TypedDict, total=False):
+    """Budget bounds an experiment; 0 is no bound. No new trial starts beyond it."""
+
+    epochs: int
+    hours: float
+
+
 class _Build(TypedDict):
     version: str
     events: int
@@ -125,6 +132,17 @@ class Condition(_ConditionWords):
     parameter: str
 
 
+class _Constraint(TypedDict):
+    metric: str
+
+
+class Constraint(_Constraint, total=False):
+    """Constraint bounds a metric."""
+
+    min: float
+    max: float
+
+
 class _DeviceMinute(TypedDict):
     power_uw: int
 
@@ -137,6 +155,66 @@ class DeviceMinute(_DeviceMinute, total=False):
     limit_w: float
 
 
+class _Experiment(TypedDict):
+    name: str
+    mode: Literal["v1", "v2", "pipetune"]
+    job: Spec
+    space: List[Parameter]
+    objective: Objective
+    search: SearchConfig
+    concurrency: int
+
+
+class Experiment(_Experiment, total=False):
+    """Experiment is what a user asks for."""
+
+    group: str
+    constraints: List[Constraint]
+    budget: Budget
+    system: List[Factor]
+    costs: List[str]
+    profiles: str
+    power: PowerMeter
+
+
+class _ExperimentRecord(TypedDict):
+    id: str
+    experiment: Experiment
+    hash: str
+    state: Literal["running", "finished", "stopped", "rejected"]
+    submitted_at: str
+
+
+class ExperimentRecord(_ExperimentRecord, total=False):
+    """ExperimentRecord is the whole state of an experiment. Every decision on it follows from this record."""
+
+    message: str
+    ended_at: str
+    trials: List[Trial]
+    recurs: Recurrence
+    folded: Dict[str, int]
+    told: bool
+
+
+class _Factor(TypedDict):
+    name: str
+    values: List[float]
+
+
+class Factor(_Factor, total=False):
+    """Factor is a system parameter with its values, the default first."""
+
+    fixed: bool
+    at_start: bool
+
+
+class MedianStopping(TypedDict, total=False):
+    """MedianStopping is the rule of Google Vizier (KDD 2017): a running trial stops if its best score so far is below the median of the others' average up to the same epoch."""
+
+    grace_epochs: int
+    trials: int
+
+
 class Minute(TypedDict):
     """Minute is what the meters of a node showed in one minute, as means over the time that they measured."""
 
@@ -145,6 +223,17 @@ class Minute(TypedDict):
     seconds: float
     node_uw: int
     devices: Dict[str, DeviceMinute]
+
+
+class _Objective(TypedDict):
+    metric: str
+
+
+class Objective(_Objective, total=False):
+    """Objective is what a search is for."""
+
+    per: Literal["", "time", "energy"]
+    minimise: bool
 
 
 class _Parameter(TypedDict):
@@ -161,8 +250,49 @@ class Parameter(_Parameter, total=False):
     when: Condition
 
 
+class PowerMeter(TypedDict, total=False):
+    """PowerMeter names nodes and the meter that each must have."""
+
+    meter: str
+    nodes: List[str]
+
+
+class _Recurrence(TypedDict):
+    of: str
+    params: Dict[str, Union[float, str]]
+
+
+class Recurrence(_Recurrence, total=False):
+    """Recurrence is the result of an earlier experiment of the same group."""
+
+    modelled: bool
+
+
+class _SearchConfig(TypedDict):
+    algorithm: Literal["random", "grid", "gp", "hyperband", "asha"]
+    trials: int
+    seed: int
+    max_epochs: int
+
+
+class SearchConfig(_SearchConfig, total=False):
+    """SearchConfig says how to search."""
+
+    sampler: Literal["random", "grid", "gp", "hyperband", "asha"]
+    min_epochs: int
+    reduction: int
+    levels: int
+    median_stopping: MedianStopping
+
+
 class SettingValues(TypedDict):
     """SettingValues holds the value of each system parameter, more than 0."""
+
+    pass
+
+
+class Signature(TypedDict):
+    """Signature is what was measured of a workload in an epoch: rates by name, for example events per second, shares of cores or bytes. What a node cannot measure is absent."""
 
     pass
 
@@ -197,6 +327,63 @@ class ToldTrial(_ToldTrial, total=False):
 
     value: float
     failed: bool
+
+
+class _Trial(TypedDict):
+    id: int
+    job: str
+    params: Dict[str, Union[float, str]]
+    epochs: int
+    state: Literal["running", "paused", "ended", "stopped", "failed"]
+    decided_at: str
+    settings: List[SettingValues]
+
+
+class Trial(_Trial, total=False):
+    """Trial is one training with its own values of the parameters."""
+
+    reason: str
+    run_at: str
+    ended_at: str
+    foreign: bool
+    job_state: Literal["", "submitted", "queued", "starting", "profiling", "running", "preempting", "preempted", "recovering", "held", "paused", "succeeded", "failed", "cancelled", "rejected"]
+    setting_after_epochs: int
+    applied: List[Applied]
+    failed: List[SettingValues]
+    done: List[TrialEpoch]
+    profile: TrialProfile
+    modelled: bool
+    closed: bool
+    learnt: int
+    failures_learnt: int
+    told_start: int
+    told_end: str
+
+
+class _TrialEpoch(TypedDict):
+    epoch: int
+    attempt: int
+    at: str
+    seconds: float
+
+
+class TrialEpoch(_TrialEpoch, total=False):
+    """TrialEpoch is an epoch that has ended."""
+
+    devices: int
+    joules: float
+    metrics: Dict[str, float]
+    paused: bool
+
+
+class _TrialProfile(TypedDict):
+    busy_cores: float
+
+
+class TrialProfile(_TrialProfile, total=False):
+    """TrialProfile is what nodes measured of a trial's job while it trained."""
+
+    signature: Signature
 
 
 class _InterferenceRecord(TypedDict):
@@ -351,6 +538,21 @@ class Allocation(_Allocation, total=False):
     batch_choice: BatchChoice
     remaining_seconds: float
     forecast: Forecast
+
+
+class _Applied(TypedDict):
+    job: str
+    attempt: int
+    generation: int
+    at: str
+
+
+class Applied(_Applied, total=False):
+    """Applied is a setting as applied to an attempt."""
+
+    values: Dict[str, float]
+    refused: Dict[str, str]
+    restarts: List[str]
 
 
 class _ArrayMember(TypedDict):
@@ -1306,7 +1508,7 @@ class Epochs(TypedDict):
     epochs: List[Epoch]
 
 
-class _Experiment(TypedDict):
+class _ViewExperiment(TypedDict):
     id: str
     name: str
     mode: Literal["v1", "v2", "pipetune"]
@@ -1323,7 +1525,7 @@ class _Experiment(TypedDict):
     course: List[Improvement]
 
 
-class Experiment(_Experiment, total=False):
+class ViewExperiment(_ViewExperiment, total=False):
     """Experiment is an experiment with its trials."""
 
     user: str
