@@ -7,25 +7,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // container runs the driver's tool in a container that has one GPU.
 func container(ctx context.Context, b *bench) (string, error) {
-	engine := ""
-	for _, name := range []string{"docker", "podman"} {
-		if exec.CommandContext(ctx, name, "info").Run() == nil {
-			engine = name
-			break
-		}
+	const patience = 10 * time.Second
+	found, trouble := engine.Find(ctx, patience)
+	if found == engine.None {
+		return "", notTried(trouble)
 	}
-	if engine == "" {
-		return "", notTried("no container engine answers")
-	}
-	if err := exec.CommandContext(ctx, engine, "image", "inspect", b.image).Run(); err != nil {
-		if out, err := exec.CommandContext(ctx, engine, "pull", b.image).CombinedOutput(); err != nil {
-			return "", notTried(fmt.Sprintf("%s cannot pull %s: %s", engine, b.image, out))
+	program := string(found)
+	if err := exec.CommandContext(ctx, program, "image", "inspect", b.image).Run(); err != nil {
+		if out, err := exec.CommandContext(ctx, program, "pull", b.image).CombinedOutput(); err != nil {
+			return "", notTried(fmt.Sprintf("%s cannot pull %s: %s", program, b.image, out))
 		}
 	}
 	if err := b.submit(ctx, "inside", map[string]any{"command": []string{"nvidia-smi", "-L"}, "image": b.image}); err != nil {
@@ -39,7 +37,7 @@ func container(ctx context.Context, b *bench) (string, error) {
 	if d := b.device(j.Attempt.Devices[0]); strings.Count(out, "GPU-") != 1 || !strings.Contains(out, d.UUID) {
 		return "", fmt.Errorf("on %s with UUID %s: %s", d.ID(), d.UUID, out)
 	}
-	return fmt.Sprintf("%s, %s: %s", engine, b.image, out), nil
+	return fmt.Sprintf("%s, %s: %s", program, b.image, out), nil
 }
 
 // exchange trains on all GPUs at once.

@@ -1,10 +1,8 @@
 package runas
 
 import (
-	"archive/tar"
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,17 +19,17 @@ func images(l *lab) {
 			l.t.Skipf("no %s", program)
 		}
 	}
-	l.image(l.ann)
+	image := l.image(l.ann)
 	secret, shared := filepath.Join(l.bob.home, "secret"), filepath.Join(l.ann.home, "shared")
 	l.must(errors.Join(os.WriteFile(secret, []byte("his"), 0o600), os.Chown(secret, l.bob.uid, l.bob.gid)))
 	l.must(errors.Join(os.MkdirAll(shared, 0o700), os.WriteFile(filepath.Join(shared, "key"), []byte("hers"), 0o600)))
 	for _, path := range []string{shared, filepath.Join(shared, "key")} {
 		l.must(os.Chown(path, l.ann.uid, l.ann.gid))
 	}
-	l.submit(l.ann, "image", []string{"--image", imageName, "--custom-dir", shared}, "/inside", "/custom/key", secret, "/etc/shadow")
+	l.submit(l.ann, "image", []string{"--build", "--work-dir", filepath.Join(l.ann.home, "image"), "--custom-dir", shared}, "/inside", "/custom/key", secret, "/etc/shadow")
 	job, out := l.ended(l.ann, "image")
-	if job.State != train.StateSucceeded {
-		l.t.Fatalf("%s: %s\n%s", job.State, job.Message, out)
+	if job.State != train.StateSucceeded || job.Spec.Image != image {
+		l.t.Fatalf("%s in %s, want %s: %s\n%s", job.State, job.Spec.Image, image, job.Message, out)
 	}
 	contains(l.t, "an image", out, "read: hers", "refused: open "+secret, "refused: open /etc/shadow",
 		"CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "saved: <nil>", "the machine's loopback: dial tcp", "job API: 404 {\"error\"")
@@ -45,12 +43,12 @@ func images(l *lab) {
 		l.t.Errorf("what the image has saved is not ann's: %v", err)
 	}
 	// Folders of others are no volumes, and another's image is not found.
-	l.submit(l.bob, "image-steals", []string{"--image", imageName, "--custom-dir", shared}, "/inside", "/custom/key")
+	l.submit(l.bob, "image-steals", []string{"--image", image, "--custom-dir", shared}, "/inside", "/custom/key")
 	if job, out := l.ended(l.bob, "image-steals"); job.State != train.StateFailed || strings.Contains(out, "hers") {
 		l.t.Errorf("bob's image with ann's folder: %s: %s\n%s", job.State, job.Message, out)
 	}
 	// What is killed leaves nothing.
-	l.submit(l.ann, "image-stays", []string{"--image", imageName, "--max-restarts", "0", "--env", "STAY=1"}, "/inside")
+	l.submit(l.ann, "image-stays", []string{"--image", image, "--max-restarts", "0", "--env", "STAY=1"}, "/inside")
 	supervisor := l.runs("image-stays")
 	l.until("the program in the image", func() bool { return len(called("/inside\x00")) > 0 })
 	l.must(syscall.Kill(supervisor, syscall.SIGKILL))
@@ -58,29 +56,23 @@ func images(l *lab) {
 	l.until("the end of the program in the image", func() bool { return len(called("/inside\x00")) == 0 })
 }
 
-const imageName = "localhost/switchyard-inside:1"
-
-// image makes an image of one program in the store of a person.
-func (l *lab) image(p person) {
+// image builds an image of one program in the store of a person, and returns its digest.
+func (l *lab) image(p person) string {
 	l.t.Helper()
-	program := l.path("inside")
-	cmd := exec.CommandContext(l.ctx, "go", "build", "-ldflags", "-s -w", "-o", program, "./inside")
+	dir, run := filepath.Join(p.home, "image"), filepath.Join(p.home, "run")
+	l.must(errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(run, 0o700), os.Chown(run, p.uid, p.gid)))
+	cmd := exec.CommandContext(l.ctx, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(dir, "inside"), "./inside")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.t.Fatalf("build what the image runs: %v\n%s", err, out)
 	}
-	data, err := os.ReadFile(program)
-	l.must(err)
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	l.must(errors.Join(w.WriteHeader(&tar.Header{Name: "inside", Mode: 0o755, Size: int64(len(data))})))
-	_, err = w.Write(data)
-	l.must(errors.Join(err, w.Close(), os.WriteFile(l.path("image.tar"), archive.Bytes(), 0o644)))
-	run := filepath.Join(p.home, "run")
-	l.must(errors.Join(os.MkdirAll(run, 0o700), os.Chown(run, p.uid, p.gid)))
-	load := l.command(p, "podman", "import", l.path("image.tar"), imageName)
-	load.Env = append(load.Env, "XDG_RUNTIME_DIR="+run)
-	if out, err := load.CombinedOutput(); err != nil {
-		l.t.Skipf("podman makes no image here: %v: %s", err, fmt.Sprint(string(out)))
+	l.must(os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nCOPY inside /inside\n"), 0o644))
+	build := l.command(p, filepath.Join(l.programs, "switchyard"), "build", dir)
+	var said bytes.Buffer
+	build.Stderr = &said
+	reference, err := build.Output()
+	if err != nil {
+		l.t.Skipf("podman makes no image here: %v: %s", err, said.String())
 	}
+	return strings.TrimSpace(string(reference))
 }

@@ -123,7 +123,7 @@ func newLab(t *testing.T) *lab {
 	l.write("switchyard.yaml", fmt.Sprintf(`bus: {port: %d}
 data: {dir: %s}
 process: {http: "127.0.0.1:0"}
-executor: {run_as: submitter, launcher: %s, launcher_jobs: %s}
+executor: {run_as: submitter, launcher: %s, launcher_jobs: %s, data_allow: [127.0.0.1/32]}
 nodeagent: {device_kind: cpu, cpu_slots: 2}
 web: {shared_socket: %s}
 `, l.port, l.path("data"), l.path("launcher.sock"), l.path("jobs"), l.path("run/web.sock")))
@@ -172,7 +172,15 @@ func (l *lab) command(p person, program string, args ...string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(p.gid), Groups: p.groups}}
 	cmd.Dir = p.home
 	cmd.Env = []string{"HOME=" + p.home, "USER=" + p.name, "PATH=" + l.programs + ":/usr/local/bin:/usr/bin:/bin", "SWITCHYARD_SOCKET=" + l.path("run/web.sock")}
+	if run := filepath.Join(p.home, "run"); exists(run) {
+		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+run)
+	}
 	return cmd
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // run runs a command of a user, and returns what it says.

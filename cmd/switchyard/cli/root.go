@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/describe"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/energy"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/image"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/install"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/measure"
@@ -56,7 +57,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 // group puts the commands into the groups that --help shows.
 func group(root *cobra.Command) {
 	groups := []struct{ title, names string }{
-		{"Run jobs and follow them:", "run submit shell attach ps top describe logs wait"},
+		{"Run jobs and follow them:", "run submit build shell attach ps top describe logs wait"},
 		{"Change jobs:", "cancel pause resume hold release requeue rerun set"},
 		{"Results and energy:", "get plot report tensorboard energy purge"},
 		{"Searches, measurements and what-if:", "tune measure render simulate replay bundle"},
@@ -83,7 +84,7 @@ func Commands() []console.Command { return append(jobs.Commands(), otherCommands
 // otherCommands returns the commands that people use less often than those of jobs.
 func otherCommands() []console.Command {
 	single := []console.Command{
-		manualCommand, install.Command, demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
+		manualCommand, install.Command, demo.Command, doctor.Command, describe.Command, energy.Command, image.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
 		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
 	return slices.Concat(results.Commands(), cluster.Commands(), whatif.Commands(), people.Commands(), single)

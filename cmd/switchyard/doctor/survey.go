@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/perf"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -88,11 +89,13 @@ func Say(ctx context.Context, env []string, name string, args ...string) (out, t
 		if last == "" {
 			last = err.Error()
 		}
-		const width = 160
-		return "", name + ": " + render.ClipText(last, width)
+		return "", name + ": " + render.ClipText(last, troubleWidth)
 	}
 	return strings.TrimSpace(stdout.String()), ""
 }
+
+// troubleWidth bounds what is shown of what a program says of its trouble.
+const troubleWidth = 160
 
 func surveyGPUs(ctx context.Context) (gpus []string, trouble string) {
 	out, trouble := Say(ctx, nil, "nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
@@ -183,14 +186,15 @@ func capabilities(path string) uint64 {
 }
 
 func surveyContainers(ctx context.Context) (answering []string, trouble string) {
+	const patience = 5 * time.Second
 	var troubles []string
-	for _, name := range []string{"docker", "podman"} {
-		version, trouble := Say(ctx, nil, name, "version", "--format", "{{.Server.Version}}")
-		if trouble != "" {
-			troubles = append(troubles, trouble)
+	for _, e := range engine.All() {
+		if trouble := e.Trouble(ctx, patience); trouble != "" {
+			troubles = append(troubles, render.ClipText(trouble, troubleWidth))
 			continue
 		}
-		answering = append(answering, name+" "+version)
+		version, _ := Say(ctx, nil, string(e), "version", "--format", "{{.Server.Version}}")
+		answering = append(answering, strings.TrimSpace(string(e)+" "+version))
 	}
 	return answering, strings.Join(troubles, "; ")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
@@ -40,7 +41,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		made.Shell = &screen.Shell{Keep: shell.Keep, LingerMillis: shellLinger.Milliseconds(), IdleMillis: time.Duration(shell.Idle).Milliseconds()}
 	}
 	if s.Spec.Image != "" {
-		made.Runtime = runtimeOf(s.Home().ContainerRuntime)
+		made.Runtime = engine.Named(s.Home().ContainerRuntime)
 		for rank := range s.Processes() {
 			made.Processes = append(made.Processes, b.container(s, l, rank))
 		}
@@ -226,7 +227,7 @@ func containerDevices(s launch.Setting, rank int, people bool) []string {
 	for _, d := range gpus {
 		indices = append(indices, d.ID.Index())
 	}
-	if runtimeOf(s.Home().ContainerRuntime) == podman {
+	if engine.Named(s.Home().ContainerRuntime) == engine.Podman {
 		for _, i := range indices {
 			args = append(args, "--device", "nvidia.com/gpu="+i)
 		}

@@ -13,28 +13,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
-
-// Runtime is a program that runs containers. There are no others than these: a node's record comes over the bus, and a
-// path in it would be executed.
-type Runtime string
-
-// The runtimes.
-const (
-	noRuntime Runtime = ""
-	docker    Runtime = "docker"
-	podman    Runtime = "podman"
-)
-
-// runtimeOf returns the runtime of a name, or noRuntime.
-func runtimeOf(name string) Runtime {
-	if r := Runtime(name); r == docker || r == podman {
-		return r
-	}
-	return noRuntime
-}
 
 // container returns the name of the container of a rank. It is the same for every executor of this data folder.
 func (l Launch) container(rank int) string {
@@ -51,7 +33,7 @@ func containerName[Job ~string](job Job, attempt, ranks, rank int) string {
 
 // removeContainers ends what is not a child of the supervisor. A container that is already gone is no error.
 func (l Launch) removeContainers(ctx context.Context) {
-	if l.Runtime == noRuntime || l.Held { // the control groups hold what is the supervisor's
+	if l.Runtime == engine.None || l.Held { // the control groups hold what is the supervisor's
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
@@ -86,7 +68,8 @@ func chosen(base, patterns []string) map[string]string {
 // inContainer returns the environment of a rank in an image.
 func (b Bounds) inContainer(s launch.Setting, rank int) map[string]string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1"}
-	if len(b.userOf(runtimeOf(s.Home().ContainerRuntime), s.Base)) > 0 { // the image's list of users has no entry for him
+	// The image's list of users has no entry for another user than its own.
+	if len(b.userOf(engine.Named(s.Home().ContainerRuntime), s.Base)) > 0 {
 		env["HOME"], env["USER"] = "/tmp", cmp.Or(s.Spec.User, "job")
 	}
 	maps.Copy(env, s.Spec.Env)
@@ -132,7 +115,7 @@ const mostTasks = "32768"
 // container returns the command that runs a rank in an image.
 func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 	is := s.Processes()[rank]
-	runtime := runtimeOf(s.Home().ContainerRuntime)
+	runtime := engine.Named(s.Home().ContainerRuntime)
 	args := append([]string{string(runtime)}, clientFlags(l, s)...)
 	args = append(args, "run", "--rm", "--name", containerName(s.Job, s.Attempt.Number, len(s.Processes()), rank))
 	if l.People {
@@ -190,11 +173,11 @@ func clientFlags(l Layout, s launch.Setting) []string {
 
 // userOf makes the program in a container a process of the job's user, so that it owns what it writes. If the runtime
 // has no root, root inside stands for this user, or the user is kept.
-func (b Bounds) userOf(r Runtime, base []string) []string {
+func (b Bounds) userOf(r engine.Engine, base []string) []string {
 	if b.User == nil || b.User.UID == 0 {
 		return nil
 	}
-	if r == podman && os.Geteuid() != 0 {
+	if r == engine.Podman && os.Geteuid() != 0 {
 		return []string{"--userns", "keep-id"}
 	}
 	if host := variable(base, "DOCKER_HOST"); strings.HasPrefix(host, "unix:///run/user/") {

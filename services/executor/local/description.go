@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
@@ -60,7 +61,7 @@ type Launch struct {
 	KillAfterMillis int64 `json:"kill_after_ms"`
 	// Runtime runs the processes in containers, which are no children of the supervisor; they are removed by name if the
 	// attempt is ended by force.
-	Runtime Runtime `json:"runtime,omitempty"`
+	Runtime engine.Engine `json:"runtime,omitempty"`
 	// OldCleanup is what launches of version 1 have instead of Runtime.
 	OldCleanup [][]string `json:"cleanup,omitempty"`
 	// ShownDevices are patterns of the entries of /dev that the processes see in their own file system; all if empty.
@@ -154,9 +155,9 @@ func (l Launch) group() cgroup.Group {
 
 // upgraded returns a launch of any version as one of this version, which names no program but the known runtimes.
 func (l Launch) upgraded() Launch {
-	l.Runtime = runtimeOf(string(l.Runtime))
+	l.Runtime = engine.Named(string(l.Runtime))
 	if len(l.OldCleanup) > 0 && len(l.OldCleanup[0]) > 0 {
-		l.Runtime = runtimeOf(l.OldCleanup[0][0])
+		l.Runtime = engine.Named(l.OldCleanup[0][0])
 	}
 	return l
 }

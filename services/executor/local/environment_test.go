@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -223,7 +224,7 @@ func TestComposeContainers(t *testing.T) {
 	if variable(env, "JOB_UUID") != "" || variable(env, "MINE") != "" || variable(env, "PATH") != "/usr/bin" || variable(env, "SWITCHYARD_NATS") != "" || l.Sandbox != SandboxNone {
 		t.Errorf("client environment %q", env)
 	}
-	if l.Runtime != docker || l.container(0) != "switchyard-job-a-3" {
+	if l.Runtime != engine.Docker || l.container(0) != "switchyard-job-a-3" {
 		t.Errorf("runtime %q, container %q", l.Runtime, l.container(0))
 	}
 	if got, want := strings.Join(l.Beside.Args, " "), "docker exec --interactive --tty --env TERM switchyard-job-a-3"; got != want {
@@ -240,7 +241,7 @@ func TestComposeContainersOnGPUs(t *testing.T) {
 	g := gpus()
 	g.Spec.Image, g.Spec.ScriptPath, g.Spec.Command = "image", "/custom/x.py", nil
 	l := Compose(g, layout, Bounds{}, "")
-	if len(l.Processes) != 2 || l.Runtime != docker {
+	if len(l.Processes) != 2 || l.Runtime != engine.Docker {
 		t.Fatalf("launch %+v", l)
 	}
 	got := strings.Join(l.Processes[1].Args, " ")

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
@@ -37,7 +38,7 @@ func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wa
 		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
 	}
 	for name, value := range wanted.Values {
-		if name != train.SettingCores || l.upgraded().Runtime != noRuntime {
+		if name != train.SettingCores || l.upgraded().Runtime != engine.None {
 			applied.TakeByRestart(name, value, a.Setting.Values[name])
 			continue
 		}
@@ -106,7 +107,7 @@ func (s *supervisor) retune() error {
 	if err != nil {
 		return fmt.Errorf("retune: %w", err)
 	}
-	tuned := tunedFile{Cores: cores, Refused: s.launch.lacks(cores), Restarts: s.launch.Runtime != noRuntime}
+	tuned := tunedFile{Cores: cores, Refused: s.launch.lacks(cores), Restarts: s.launch.Runtime != engine.None}
 	if !tuned.Restarts {
 		err = keepOn(s.launch, launch.Status{PID: os.Getpid()}, cores)
 	}

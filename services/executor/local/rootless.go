@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 )
@@ -83,7 +83,7 @@ var errPodman = errors.New("an image runs as its submitter in podman alone, with
 // rootless prepares podman for the image of a signed job: variables of its client, its storage, and the image. Images
 // that the user has already, or that an earlier job of his fetched, are used; containers are the job's alone.
 func (b *Backend) rootless(s *launch.Setting, l launcher.Start) error {
-	podman, err := lookUp(string(podman), s.Base)
+	podman, err := lookUp(string(engine.Podman), s.Base)
 	if err != nil {
 		return errPodman
 	}
@@ -112,8 +112,7 @@ func (b *Backend) rootless(s *launch.Setting, l launcher.Start) error {
 		return nil
 	}
 	if said, err := client("--root", images, "--runroot", shortFolder+"/pull", "--storage-driver", driver, "pull", "--quiet", s.Spec.Image); err != nil {
-		lines := bytes.Split(bytes.TrimSpace(said), []byte("\n"))
-		return fmt.Errorf("fetch the image %s: %s", s.Spec.Image, lines[len(lines)-1])
+		return fmt.Errorf("fetch the image %s: %s", s.Spec.Image, engine.LastLine(said))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 )
 
@@ -117,7 +118,7 @@ func newStage(l Launch, base string) (*stage, error) {
 		if l.Held {
 			unix.Umask(0o022) // that of the supervisor is for the executor
 		}
-		if err != nil || l.Runtime != noRuntime { // podman without root uses setuid programs
+		if err != nil || l.Runtime != engine.None { // podman without root uses setuid programs
 			return err
 		}
 		return os.NewSyscallError("give up new privileges", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

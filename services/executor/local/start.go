@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -106,7 +107,7 @@ func (b *Backend) reportsMode() os.FileMode {
 // lacks says what a node lacks that an attempt needs there; it is empty if that is nothing. The folder of the daemon is
 // what the node's record says, and containers see it, so it must be one.
 func lacks(s launch.Setting) string {
-	if s.Spec.Image != "" && runtimeOf(s.Home().ContainerRuntime) == noRuntime {
+	if s.Spec.Image != "" && engine.Named(s.Home().ContainerRuntime) == engine.None {
 		return "this node has no container runtime (docker or podman) to run the image in"
 	}
 	if pipes := s.Home().MPSDir; pipes != "" && !exists(filepath.Join(pipes, "control")) {
@@ -226,7 +227,7 @@ func (b *Backend) Spawn(l Launch) error {
 	defer func() { _ = tell.Close() }()
 	cmd := b.bounds.Supervisor.command(dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tell, stderr, stderr
-	if l.Runtime == noRuntime { // only the client of a container runtime needs the executor's environment
+	if l.Runtime == engine.None { // only the client of a container runtime needs the executor's environment
 		cmd.Env = []string{}
 	}
 	// In a session of its own, neither the terminal nor the end of the executor reaches it.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -180,26 +181,12 @@ func (i *Inventory) containerRuntime(ctx context.Context, now time.Time) string 
 	}
 	i.runtime, i.runtimeAt = "", now
 	if i.config.AsSubmitters { // whether it works is seen as a submitter alone
-		if slices.IndexFunc([]string{"podman", "crun"}, func(name string) bool { _, err := exec.LookPath(name); return err != nil }) < 0 {
-			i.runtime = "podman"
+		if slices.IndexFunc([]string{string(engine.Podman), "crun"}, func(name string) bool { _, err := exec.LookPath(name); return err != nil }) < 0 {
+			i.runtime = string(engine.Podman)
 		}
 		return i.runtime
 	}
-	names := []string{"docker", "podman"}
-	if n := slices.IndexFunc(names, func(name string) bool { return answers(ctx, name) }); n >= 0 {
-		i.runtime = names[n]
-	}
+	e, _ := engine.Find(ctx, runtimeTimeout)
+	i.runtime = string(e)
 	return i.runtime
-}
-
-func answers(ctx context.Context, name string) bool {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "info")
-	cmd.WaitDelay = runtimeTimeout
-	return cmd.Run() == nil
 }

@@ -40,6 +40,9 @@ Exit codes: that of the command, 128+N if signal N killed it; 100 if the job fai
 			if err := f.apply(cmd.Flags(), &spec); err != nil {
 				return exit.Usagef("%v", err)
 			}
+			if err := f.buildImage(cmd.Context(), a, &spec, "."); err != nil {
+				return err
+			}
 			if err := asTyped(&spec, os.Environ()); err != nil {
 				return err
 			}
@@ -74,7 +77,7 @@ func runJob(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train.S
 		return err
 	}
 	defer done()
-	if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {
+	if err := f.bring(ctx, a, y, cmd.Flags(), &spec); err != nil {
 		return err
 	}
 	result, err := Submit(ctx, y, spec, id)

@@ -72,7 +72,7 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return dryRun(ctx, a, b, spec, id) })
 			}
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
-				if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {
+				if err := f.bring(ctx, a, y, cmd.Flags(), &spec); err != nil {
 					return err
 				}
 				result, err := Submit(ctx, y, spec, id)
@@ -118,18 +118,22 @@ func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFla
 	if len(file) > 1 {
 		return train.Spec{}, exit.Errorf(exit.Usage, "put the job's command after --", "want one file, found %d arguments", len(file))
 	}
-	spec := base
+	spec, folder := base, "."
 	if len(file) == 1 {
 		var err error
 		if spec, err = ReadSpecFile(a, file[0]); err != nil {
 			return spec, err
 		}
+		folder = filepath.Dir(file[0])
 	}
 	if len(command) > 0 {
 		spec.Command = command
 	}
 	if err := f.apply(cmd.Flags(), &spec); err != nil {
 		return spec, exit.Usagef("%v", err)
+	}
+	if err := f.buildImage(cmd.Context(), a, &spec, folder); err != nil {
+		return spec, err
 	}
 	if len(file) == 1 && file[0] != "-" {
 		warnOfLeftBehind(a, spec, file[0])

@@ -42,6 +42,8 @@ type submitFlags struct {
 	notify     []string
 	notifyOn   []string
 	upload     bool
+	build      bool
+	push       string
 	ports      string
 }
 
@@ -65,6 +67,8 @@ func (f *submitFlags) declareProgram(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.labels, "label", nil, "KEY=VALUE: label of the job, by which lists and commands choose jobs (repeatable)")
 	fs.StringVar(&s.ScriptPath, "script-path", "", "Python script to run, as the job sees it")
 	fs.StringVar(&s.Image, "image", "", "container image to run in")
+	fs.BoolVar(&f.build, "build", false, "run in an image that is built here, by the Dockerfile of the job's folder: --work-dir, or that of the job file, or this one")
+	fs.StringVar(&f.push, "push", "", "`REGISTRY/NAME[:TAG]` that the image of --build is pushed to; without it the image is on this machine alone")
 	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
 	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
 	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
@@ -220,7 +224,7 @@ func (f *submitFlags) others(spec *train.Spec) map[string]func() error {
 			}
 			return err
 		},
-		"env": later, "secret-env": later, "notify": later, "upload": later,
+		"env": later, "secret-env": later, "notify": later, "upload": later, "build": later, "push": later,
 	}
 }
 
