@@ -36,6 +36,11 @@ func (l Layout) Attempt(job train.JobID, number int) string {
 	return filepath.Join(l.Job(job), AttemptsName, strconv.Itoa(number))
 }
 
+// PersonsData returns the folder with a person's copies of data at addresses, if jobs run as who submitted them.
+func (l Layout) PersonsData(uid int) string {
+	return filepath.Join(l.DataDir, "data", strconv.Itoa(uid))
+}
+
 // Output returns the log file of a job.
 func (l Layout) Output(job train.JobID) string { return filepath.Join(l.Own(job), "output.log") }
 

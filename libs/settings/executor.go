@@ -54,6 +54,8 @@ type Kubernetes struct {
 	VolumeRoots      []string
 	DatasetsDir      string
 	SnapshotsRoot    string
+	DataImage        string
+	DataRoot         string
 	Tolerate         []string
 	MemoryLimit      string
 	RunAsUser        int
@@ -143,6 +145,14 @@ func (c *Kubernetes) declare(s *config.Section) {
 		Check(func() error { return absoluteOrNone(c.DatasetsDir) })
 	s.String(&c.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots",
 		"folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT").Check(func() error { return volumeRoot(c.SnapshotsRoot) })
+	s.String(&c.DataImage, "pod-data-image", "", "image of the executor, whose container fetches the data_url of jobs that run as pods; without it they are refused")
+	s.String(&c.DataRoot, "pod-data-root", "",
+		"folder in which pods share what their data_url names: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT (empty: each pod fetches it for itself)").Check(func() error {
+		if c.DataRoot == "" {
+			return nil
+		}
+		return volumeRoot(c.DataRoot)
+	})
 	taint := regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 	s.Strings(&c.Tolerate, "pod-tolerate", []string{"nvidia.com/gpu"}, "keys of taints that jobs' pods tolerate").Check(func() error {
 		for _, key := range c.Tolerate {

@@ -76,8 +76,12 @@ func unseen(spec train.Spec) fit.Paths {
 		}
 		return fit.Path{Resolved: path.Clean(name), IsFolder: true}
 	}
+	data := addressOf(spec.DataURL)
+	if data.Scheme == fileScheme {
+		data.File = named(data.Path)
+	}
 	return fit.Paths{
-		Roots: []string{"/"}, Data: addressOf(spec.DataURL), CustomDir: named(spec.CustomDir), SnapshotsDir: named(spec.SnapshotsDir), DatasetsDir: named(spec.DatasetsDir), WorkDir: named(spec.WorkDir),
+		Roots: []string{"/"}, Data: data, CustomDir: named(spec.CustomDir), SnapshotsDir: named(spec.SnapshotsDir), DatasetsDir: named(spec.DatasetsDir), WorkDir: named(spec.WorkDir),
 	}
 }
 

@@ -176,7 +176,7 @@ type platform struct {
 
 func (s *Service) openPlatform(ctx context.Context, p run.Process, b *bus.Bus) (platform, error) {
 	if s.config.Backend == settings.BackendKubernetes {
-		pods, err := kube.New(s.config.Kubernetes, s.config.KillAfter, p.Log)
+		pods, err := kube.New(s.config.Kubernetes, s.terms(), s.config.KillAfter, p.Log)
 		if err != nil {
 			return platform{}, err
 		}
@@ -199,6 +199,13 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platfo
 		keys: identity.Keys(p.Common.KeysDir()),
 	}
 	return newExecutor(common, on, s.config), nil
+}
+
+// terms are those on which data is fetched.
+func (s *Service) terms() staging.Terms {
+	return staging.Terms{
+		Limit: int64(s.config.DataLimit) << 30, Policy: staging.Policy{Networks: s.config.DataNetworks(), WebHDFSPort: s.config.WebHDFSPort, S3: s.config.S3},
+	}
 }
 
 // openLocal makes the back end of this machine.
@@ -235,10 +242,7 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 	if asSubmitters {
 		here.RunAsSubmitters(s.config.Launcher, s.config.JobsDir)
 	}
-	here.Data = staging.New(staging.Config{
-		Dir: filepath.Join(p.Common.DataDir, "staged"), Limit: int64(s.config.DataLimit) << 30, Reads: here.Reads,
-		Policy: staging.Policy{Networks: s.config.DataNetworks(), WebHDFSPort: s.config.WebHDFSPort, S3: s.config.S3},
-	})
+	here.Data = staging.New(staging.Config{Dir: filepath.Join(p.Common.DataDir, "staged"), Reads: here.Reads, Terms: s.terms()})
 	here.Uploads = func(ctx context.Context, person, hash string, read func(io.Reader) error) error {
 		err := b.GetUpload(ctx, person, hash, read)
 		if errors.Is(err, bus.ErrNotFound) {

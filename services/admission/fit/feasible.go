@@ -68,10 +68,11 @@ func (c *checker) offered() bool {
 	return true
 }
 
-// unpacked drops the nodes that cannot give a job its uploaded folder, the data of an address, or a terminal. It
+// unpacked drops the nodes that cannot give a job its uploaded folder, a file of theirs as its data, or a terminal. It
 // returns false if none remains.
 func (c *checker) unpacked() bool {
-	if c.spec.Upload == "" && c.spec.Shell == nil && c.spec.DataURL == "" {
+	ofNode := c.paths.Data.Scheme == "file"
+	if c.spec.Upload == "" && c.spec.Shell == nil && !ofNode {
 		return true
 	}
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), inCluster)
@@ -81,9 +82,8 @@ func (c *checker) unpacked() bool {
 	case c.spec.Upload != "":
 		c.refuse("NotSupported", "upload", "put the code into an image, or into a folder below a volume root, as custom_dir",
 			"the nodes run pods, which cannot have an uploaded folder")
-	case c.spec.DataURL != "":
-		c.refuse("NotSupported", "data_url", "name a claim or an export as datasets_dir, or give the address as DATA_URL in env and fetch it in the program",
-			"the nodes run pods, for which Switchyard fetches no data")
+	case ofNode:
+		c.refuse("NotSupported", "data_url", "name a claim or an export as datasets_dir", "the nodes run pods, which see no files of their nodes")
 	default:
 		c.refuse("NotSupported", "shell", "submit `sleep infinity` with a time_limit, and `kubectl exec -it` into its pod",
 			"the nodes run pods, to which Switchyard attaches no terminal")

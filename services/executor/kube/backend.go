@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // Backend starts, watches and ends attempts on a cluster.
@@ -28,7 +29,9 @@ type Backend struct {
 	*resizer
 	conditions *conditions
 	killAfter  time.Duration
-	queue      *taskQueue
+	// data are the terms on which pods fetch theirs.
+	data  staging.Terms
+	queue *taskQueue
 
 	mu sync.Mutex
 	// ready is set when the caches are filled and the key is known.
@@ -44,7 +47,7 @@ type Backend struct {
 }
 
 // New makes a back end for the cluster that the options name. It does not contact the cluster yet.
-func New(o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
+func New(o Options, data staging.Terms, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
 	config, err := clientConfig(o.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -55,7 +58,11 @@ func New(o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error)
 	if err != nil {
 		return nil, fmt.Errorf("make the client of Kubernetes: %w", err)
 	}
-	return newBackend(client, o, killAfter, log)
+	b, err := newBackend(client, o, killAfter, log)
+	if b != nil {
+		b.data = data
+	}
+	return b, err
 }
 
 func newBackend(client kubernetes.Interface, o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {

@@ -162,6 +162,18 @@ func (c *cluster) jobsOn(node string) []train.JobID {
 	return jobs
 }
 
+// all returns the pods of a namespace that the cache has.
+func (c podCache) all(namespace string) (pods []*corev1.Pod) {
+	if informer := c[namespace]; informer != nil {
+		for _, o := range informer.GetStore().List() {
+			if p, is := o.(*corev1.Pod); is {
+				pods = append(pods, p)
+			}
+		}
+	}
+	return pods
+}
+
 // indexed returns the pods of a namespace that the cache has under a value of an index.
 func (c podCache) indexed(namespace, index, value string) []*corev1.Pod {
 	informer := c[namespace]

@@ -34,9 +34,10 @@ func (b *Backend) Status(ctx context.Context, a train.Attempt) (launch.Status, e
 	}
 	v := b.view(a, pods)
 	s := v.status()
-	if s.Phase == launch.Running {
+	if s.Phase == launch.Running || v.fetchingNow() {
 		b.notWaiting(k)
 	}
+	s.Staging = v.staging()
 	s.Again = b.recheckAfter(v, s.Phase)
 	if s.Phase != launch.Exited && (s.Phase != launch.Ending || a.Ending != nil) {
 		return s, nil

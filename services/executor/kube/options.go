@@ -43,7 +43,7 @@ const (
 func Check(o Options) error {
 	var errs []error
 	var roots []root
-	for _, text := range append(slices.Clone(o.VolumeRoots), o.SnapshotsRoot) {
+	for _, text := range slices.DeleteFunc(append(slices.Clone(o.VolumeRoots), o.SnapshotsRoot, o.DataRoot), func(text string) bool { return text == "" }) {
 		r, err := parseRoot(text)
 		errs, roots = append(errs, err), append(roots, r)
 	}

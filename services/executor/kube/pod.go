@@ -16,6 +16,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // podPort is the port on which each process of a gang is reached. Each pod has its own address, so all can use the
@@ -42,11 +43,16 @@ type podTemplate struct {
 	options   Options
 	killAfter time.Duration
 	owner     metav1.OwnerReference
+	// order is for the container that fetches the data of a pod.
+	order staging.Order
 }
 
 // newPodTemplate determines the processes of an attempt and where they meet.
 func newPodTemplate(s launch.Setting, k key, t Options, killAfter time.Duration) (podTemplate, error) {
 	s.Mounted = true
+	if s.Spec.DataURL != "" {
+		s.Staged = launch.DataTarget
+	}
 	s.Places = slices.Clone(s.Places)
 	if s.Spec.Launch == train.LaunchPerDevice {
 		s.Places = splitByDevice(s.Places)
@@ -69,6 +75,9 @@ func newPodTemplate(s launch.Setting, k key, t Options, killAfter time.Duration)
 	}
 	if s.Spec.Shell != nil {
 		return r, errNoShell
+	}
+	if err := fetches(s.Spec, t); err != nil {
+		return r, err
 	}
 	if why := allowsMemory(t, s.Spec.MainMemoryMiB); why != "" {
 		return r, fmt.Errorf("main_memory_mib %d: %s", s.Spec.MainMemoryMiB, why) //nolint:err113 // the words are for the job's owner
@@ -144,6 +153,7 @@ func (t podTemplate) pod(rank int, rendezvousIP string) *corev1.Pod {
 		},
 	}
 	t.claiming(pod, rank)
+	t.fetching(pod)
 	if t.options.RunAsUser >= 0 {
 		user := int64(t.options.RunAsUser)
 		pod.Spec.SecurityContext.RunAsUser = &user
@@ -241,6 +251,9 @@ func (t podTemplate) environment(rank int) []corev1.EnvVar {
 	// For claims, what the driver sets counts.
 	gpus := launch.Place{Devices: t.processes[rank].Devices}.GPUs()
 	scheduler["NVIDIA_VISIBLE_DEVICES"], scheduler["CUDA_VISIBLE_DEVICES"] = uuids(gpus), launch.Inside(gpus)
+	if address := scheduler["DATA_URL"]; address != "" {
+		scheduler["DATA_URL"] = literal(address)
+	}
 	delete(scheduler, "JOB_UUID")
 	delete(scheduler, "SWITCHYARD_JOB_SOCKET")
 	maps.Copy(values, scheduler)

@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
@@ -88,6 +89,11 @@ func TestPods(t *testing.T) {
 	}
 	claimed := setting(launch.Place{Node: one.Node, Devices: []train.Device{gpu("0", "aa", false)}, Memory: 6 * unit.GiB})
 	claimed.Places[0].Devices[0].Resource, claimed.Places[0].Devices[0].Class = "", "gpu.switchyard.dev"
+	fetching, shared := setting(one), strict
+	fetching.Spec.DataURL = "https://data.example/mnist?x=$(y)"
+	shared.DataImage, shared.DataRoot = "executor:1", "/cache=pvc:cache"
+	apart := defaults()
+	apart.DataImage = "executor:1"
 	for _, test := range []struct {
 		name         string
 		s            launch.Setting
@@ -111,11 +117,16 @@ func TestPods(t *testing.T) {
 		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
 		{"gpus-of-another-plugin", whole, defaults(), 0, ""},
 		{"part-of-a-claimed-gpu", claimed, defaults(), 0, ""},
+		{"data-in-a-claim", fetching, shared, 0, ""},
+		{"data-of-its-own", fetching, apart, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o, err := newPodTemplate(test.s, key{"jobs", test.s.Job, test.s.Attempt.Number}, test.options, 5*time.Second)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if test.s.Spec.DataURL != "" {
+				o.order = staging.Order{URL: test.s.Spec.DataURL, Reader: readerOf(test.s.Attempt), At: time.Unix(0, 0).UTC(), Live: []string{"job-b.1"}}
 			}
 			o.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: o.key.base(), UID: "uid"}
 			var got bytes.Buffer

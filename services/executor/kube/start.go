@@ -31,7 +31,7 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	if err != nil {
 		return b.Refuse(ctx, s.Attempt, train.Exit{Code: launch.CannotStart, Message: err.Error()})
 	}
-	t.owner = b.owner(t.key)
+	t.owner, t.order = b.owner(t.key), b.orderOf(s, t.key.namespace)
 	b.queue.begin(t.key, func(ctx context.Context) error { return b.create(ctx, t) })
 	return nil
 }

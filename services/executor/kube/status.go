@@ -153,6 +153,9 @@ func (v view) failure(p *corev1.Pod) *failure {
 	if end := terminated(p); end != nil {
 		return v.containerEnd(p, end)
 	}
+	if f := notFetched(p); f != nil {
+		return f
+	}
 	asked := deletedAt(p)
 	ours := v.attempt.Stop != train.StopNone
 	switch reason := disrupted(p); {
@@ -254,8 +257,8 @@ func neverStarts(p *corev1.Pod) *failure {
 	missing := func(hint, format string, args ...any) *failure {
 		return &failure{exit: train.Exit{Code: launch.CannotStart, Reason: train.Reason{Code: "ImageMissing", Message: fmt.Sprintf(format, args...), Hint: hint}}}
 	}
-	image := p.Spec.Containers[0].Image
-	switch waiting(p).Reason {
+	w, image := waiting(p)
+	switch w.Reason {
 	case "ErrImageNeverPull":
 		return missing("load the image on the nodes, or ask the operator for another executor.pod_image_pull_policy",
 			"image %s is not on node %s, and nodes must not pull it", image, p.Spec.NodeName)
@@ -270,6 +273,9 @@ const imageTime = time.Minute
 
 // overdue returns the exit of an attempt whose pods do not run in time.
 func (v view) overdue() (train.Exit, bool) {
+	if v.fetchingNow() {
+		return train.Exit{}, false
+	}
 	var pending []*corev1.Pod
 	for _, p := range v.pods {
 		if p.Status.Phase == corev1.PodPending {
@@ -283,12 +289,12 @@ func (v view) overdue() (train.Exit, bool) {
 		return train.Exit{Lost: true, Unstarted: true, Reason: why}, true
 	}
 	first := pending[0]
-	w := waiting(first)
+	w, image := waiting(first)
 	noImage := strings.Contains(w.Reason, "Image")
 	switch {
 	case noImage && v.waited > min(imageTime, v.limits.StartLimit):
 		return lostFor("ImageMissing", "is the name right, and may the nodes pull it?",
-			"node %s cannot pull %s: %s", first.Spec.NodeName, first.Spec.Containers[0].Image, firstLine(w.Message)), true
+			"node %s cannot pull %s: %s", first.Spec.NodeName, image, firstLine(w.Message)), true
 	case v.waited > v.limits.StartLimit:
 		return unstartedFor("GangIncomplete", "%d of %d pods did not run after %s; %s: %s",
 			len(pending), v.ranks(), v.limits.StartLimit, first.Name, words(w.Reason, w.Message)), true
@@ -326,13 +332,15 @@ func terminated(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-func waiting(p *corev1.Pod) corev1.ContainerStateWaiting {
-	for _, c := range p.Status.ContainerStatuses {
-		if c.State.Waiting != nil {
-			return *c.State.Waiting
+// waiting returns why the first container of a pod that waits does so, and its image.
+func waiting(p *corev1.Pod) (why corev1.ContainerStateWaiting, image string) {
+	specs := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
+	for i, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c.State.Waiting != nil && i < len(specs) {
+			return *c.State.Waiting, specs[i].Image
 		}
 	}
-	return corev1.ContainerStateWaiting{}
+	return corev1.ContainerStateWaiting{}, p.Spec.Containers[0].Image
 }
 
 // times returns when the container started and finished, as far as known.

@@ -58,6 +58,11 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 		}
 		v.addOwn("datasets", r, below, launch.DataTarget)
 	}
+	if s.Spec.DataURL != "" {
+		if err := v.addData(s, o); err != nil {
+			return v, err
+		}
+	}
 	if s.Spec.SnapshotsDir == "" {
 		v.addOwn("snapshots", snapshots, string(s.Job), launch.SnapshotsTarget)
 	}
@@ -103,7 +108,7 @@ func within(roots []root, folder string) (r root, below string, found bool) {
 func datasetsOf(s train.Spec, o Options) string {
 	const user = "{user}"
 	strange := s.User == "" || s.User == ".." || strings.Contains(s.User, "/")
-	if s.DatasetsDir != "" || strange && strings.Contains(o.DatasetsDir, user) {
+	if s.DatasetsDir != "" || s.DataURL != "" || strange && strings.Contains(o.DatasetsDir, user) {
 		return ""
 	}
 	return strings.ReplaceAll(o.DatasetsDir, user, s.User)

@@ -62,3 +62,17 @@ const CannotStart = 127
 
 // Forbidden is a reason code: the attempt may never be made as it is.
 const Forbidden = train.Forbidden
+
+// NotStaged is the end of an attempt whose data could not be fetched. It is not the fault of its code, so another one
+// follows, unless none can ever have the data.
+func NotStaged(why string, never bool) train.Exit {
+	reason := train.Reason{
+		Code: train.NotStaged, Message: why,
+		Hint: "it is fetched again; `curl -I` on the node shows whether the address answers, and a signed address may have expired",
+	}
+	if never {
+		reason.Hint = "correct the address, or give the folder as datasets_dir"
+		return train.Exit{Code: CannotStart, Message: why, Reason: reason}
+	}
+	return train.Exit{Lost: true, Unstarted: true, Reason: reason}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/staging"
@@ -32,8 +33,16 @@ func (b *Backend) stageData(ctx context.Context, s *launch.Setting) error {
 	if address == "" {
 		return nil
 	}
-	if at, err := url.Parse(address); err == nil && at.Scheme == "file" && b.Exposed(at.Path, s.Job) {
-		return fmt.Errorf("%w: %w: %s %w", errNotStaged, staging.ErrNever, at.Path, errExposed)
+	if at, err := url.Parse(address); err == nil && at.Scheme == "file" {
+		if b.People { // where links may lead is up to his rights; admission has not followed them
+			if at.Path, err = filepath.EvalSymlinks(at.Path); err != nil {
+				return fmt.Errorf("%w: %w", errNotStaged, err)
+			}
+			address = at.String()
+		}
+		if b.Exposed(at.Path, s.Job) {
+			return fmt.Errorf("%w: %w: %s %w", errNotStaged, staging.ErrNever, at.Path, errExposed)
+		}
 	}
 	dir := b.Attempt(s.Job, s.Attempt.Number)
 	folder, err := b.Data.Fetch(ctx, address, fmt.Sprintf("%s.%d", s.Job, s.Attempt.Number), func(now train.Staging) { b.reached(dir, now) })
@@ -67,29 +76,31 @@ func (b *Backend) reached(dir string, now train.Staging) {
 	before := b.stagings[dir]
 	if before == nil || now.Whole() || time.Since(before.at) >= launch.Later {
 		b.stagings[dir] = &progressed{now, time.Now()}
+		if b.People { // the executor reads it there; without it, people see less
+			_ = writeJSON(filepath.Join(dir, stagingName), now, installation.ReplaceShared)
+		}
 	}
 }
 
+// stagingName is the file in the folder of an attempt in which the supervisor of a person says how far the data is.
+const stagingName = "staging.json"
+
 // stagingOf returns how far the data of an attempt is; nil without any.
-func (b *Backend) stagingOf(dir string) *train.Staging {
+func (b *Backend) stagingOf(job train.JobID, number int) *train.Staging {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.stagings[dir]; p != nil {
+	if p := b.stagings[b.Attempt(job, number)]; p != nil {
 		return &p.staging
+	}
+	if b.people != nil {
+		if said, found, err := readJSON[train.Staging](filepath.Join(b.people.Attempt(job, number), stagingName)); err == nil && found {
+			return &said
+		}
 	}
 	return nil
 }
 
-// notStaged is the end of an attempt whose data could not be fetched. It is not the fault of its code, so another one
-// follows, unless none can have the data.
+// notStaged is the end of an attempt whose data could not be fetched.
 func notStaged(err error) train.Exit {
-	why := train.Reason{
-		Code: train.NotStaged, Message: err.Error(),
-		Hint: "it is fetched again; `curl -I` on the node shows whether the address answers, and a signed address may have expired",
-	}
-	if errors.Is(err, staging.ErrNever) {
-		why.Hint = "correct the address, or give the folder as datasets_dir"
-		return train.Exit{Code: launch.CannotStart, Message: err.Error(), Reason: why}
-	}
-	return train.Exit{Lost: true, Unstarted: true, Reason: why}
+	return launch.NotStaged(err.Error(), errors.Is(err, staging.ErrNever))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/upload"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // asked is what an executor says of an attempt that the launcher starts as another user. What runs, with which
@@ -28,6 +29,7 @@ type asked struct {
 	Setting         launch.Setting `json:"setting"`
 	LogBytes        int64          `json:"log_bytes"`
 	KillAfterMillis int64          `json:"kill_after_ms"`
+	Data            staging.Terms  `json:"data"`
 }
 
 // sharedMode is that of files in which the executor reads what its supervisor, another user, has written.
@@ -112,7 +114,11 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 		return made, new(launch.SecretMissing(err)), nil
 	}
 	if err == nil {
+		b.Data = staging.New(staging.Config{Dir: b.PersonsData(l.User.UID), Reads: b.Reads, Terms: a.Data})
 		err = b.bring(&s, l)
+	}
+	if errors.Is(err, errNotStaged) {
+		return made, new(notStaged(err)), nil
 	}
 	if err != nil {
 		return made, new(unstarted(err)), nil
@@ -128,9 +134,13 @@ func (b *Backend) composeLaunched(l launcher.Start) (made Launch, end *train.Exi
 	return made, nil, nil
 }
 
-// bring brings what a signed job needs before it starts.
+// bring brings what a signed job needs before it starts. Data comes from its address with the rights of the job's user,
+// into copies that are his alone.
 func (b *Backend) bring(s *launch.Setting, l launcher.Start) error {
-	err := b.fetch(*s)
+	err := b.stageData(context.Background(), s)
+	if err == nil {
+		err = b.fetch(*s)
+	}
 	if err == nil && s.Spec.Image != "" {
 		err = b.rootless(s, l)
 	}
@@ -192,7 +202,7 @@ func trusted(l launcher.Start, said launch.Setting) (launch.Setting, error) {
 	s.Spec = launch.Tuned(spec, said.Attempt)
 	s.Base, s.Passed, s.PythonPath = l.User.Environment(l.Env), nil, l.PythonPath
 	s.TokenFile, s.Unreported, s.HostFile, s.Addresses, s.Ports, s.HorovodPort = "", "", "", nil, nil, 0
-	s.Custom, s.Snapshots, s.Datasets, s.Work, s.Mounted = "", "", "", "", false
+	s.Custom, s.Snapshots, s.Datasets, s.Work, s.Staged, s.Mounted = "", "", "", "", "", false
 	s.Places = slices.Clone(said.Places)
 	for i := range s.Places { // the folder of the agent's socket is the service's: code calls it over the network
 		s.Places[i].Node.JobAPISocket, s.Places[i].Node.MPSDir = "", ""

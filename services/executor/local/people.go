@@ -38,8 +38,6 @@ func (b *Backend) RunAsSubmitters(socket, jobs string) {
 // Unknown is the reason of a job whose submitter the kernel has not named.
 const Unknown = "UnknownSubmitter"
 
-var errShared = errors.New("data_url: where jobs run as their submitters, they share no copies of data")
-
 var errUnknown = errors.New("no user of this machine submitted the job: it did not come through the shared socket, where the kernel names the submitter, or the owner of the installation submitted it")
 
 // startAs asks the launcher to start an attempt. archive has the uploaded folder of the job, if it has one.
@@ -62,13 +60,7 @@ func (b *Backend) startAs(s launch.Setting, archive *os.File) error {
 			Code: Unknown, Message: errUnknown.Error(), Hint: "submit it as yourself on this machine: `switchyard submit` finds the shared socket",
 		}})
 	}
-	if s.Signed.Spec.DataURL != "" {
-		_ = lock.Close()
-		return refuse(dir, train.Exit{Code: launch.CannotStart, Message: errShared.Error(), Reason: train.Reason{
-			Code: train.NotStaged, Message: errShared.Error(), Hint: "fetch it yourself, and name the folder as datasets_dir",
-		}})
-	}
-	a := asked{Setting: s, LogBytes: b.bounds.LogBytes, KillAfterMillis: b.bounds.KillAfterMillis}
+	a := asked{Setting: s, LogBytes: b.bounds.LogBytes, KillAfterMillis: b.bounds.KillAfterMillis, Data: b.Data.Terms()}
 	a.Setting.Spec, a.Setting.Signed, a.Setting.Base, a.Setting.Passed = train.Spec{}, train.Job{}, nil, nil
 	err = b.people.launcher.Launch(seal.Signed(s.Signed), s.Attempt.Number, boundsOf(s), a, archive)
 	refused, is := errors.AsType[*launcher.RefusedError](err)

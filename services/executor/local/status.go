@@ -16,7 +16,7 @@ import (
 // Status returns how far an attempt has got. Files send no events.
 func (b *Backend) Status(_ context.Context, a train.Attempt) (launch.Status, error) {
 	s, err := b.status(a.Job, a.Number)
-	s.Again, s.Staging = launch.Later, b.stagingOf(b.Attempt(a.Job, a.Number))
+	s.Again, s.Staging = launch.Later, b.stagingOf(a.Job, a.Number)
 	if s.Phase == launch.Absent || s.Phase == launch.Starting {
 		s.Again = launch.Soon
 	}

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -25,30 +24,33 @@ import (
 
 // Config says what may be fetched.
 type Config struct {
-	// Dir is the folder of the cache, Limit the size of all that it may hold, in bytes.
-	Dir   string
-	Limit int64
+	Terms
+
+	// Dir is the folder of the cache. Several processes may use it.
+	Dir string
 	// Reads says whether a reader that was named to Fetch still runs: what it reads stays.
 	Reads func(reader string) bool
-	// Policy says which addresses may be reached.
-	Policy Policy
 }
 
-// Cache is the cache of a node.
+// Terms are those of an operator.
+type Terms struct {
+	// Limit is the size of all that a cache may hold, in bytes.
+	Limit int64 `json:"limit"`
+	// Policy says which addresses may be reached.
+	Policy Policy `json:"policy"`
+}
+
+// Cache is the cache of a node, or of a person there.
 type Cache struct {
 	config Config
 	web    *client
-
-	// mu also guards which copies are in use.
-	mu sync.Mutex
-	// fetching is held by who fetches an address.
-	fetching map[string]chan struct{}
 }
 
 // New makes a cache; what an earlier one has in the folder stays.
-func New(c Config) *Cache {
-	return &Cache{config: c, web: newClient(c.Policy), fetching: map[string]chan struct{}{}}
-}
+func New(c Config) *Cache { return &Cache{config: c, web: newClient(c.Policy)} }
+
+// Terms returns those of the cache.
+func (c *Cache) Terms() Terms { return c.config.Terms }
 
 // entry describes a whole copy. It is written last, so a copy without it is none.
 type entry struct {
@@ -78,12 +80,12 @@ func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train
 		return "", err
 	}
 	shown, _, _ := strings.Cut(url, "?") // a signature may follow
-	release, err := c.hold(ctx, url)
+	release, err := c.hold(ctx, digest(url)[:16])
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("wait for %s: %w", shown, err)
 	}
 	defer release()
-	place, known, err := c.use(url, reader)
+	place, known, err := c.use(ctx, url, reader)
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +98,8 @@ func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train
 		report(train.Staging{URL: shown, Bytes: bytes, Total: bytes, Cached: true})
 		return filepath.Join(place, folderName), nil
 	}
-	p := &progress{now: train.Staging{URL: shown, Total: listing.bytes()}, report: report, room: c.makeRoom(listing.bytes()), makeRoom: c.makeRoom}
+	p := &progress{now: train.Staging{URL: shown, Total: listing.bytes()}, report: report, makeRoom: func(bytes int64) int64 { return c.makeRoom(ctx, bytes) }}
+	p.room = p.makeRoom(listing.bytes())
 	if place, err = c.copy(ctx, from, listing, url, reader, p); err != nil {
 		return "", fmt.Errorf("fetch %s: %w", shown, err)
 	}
@@ -106,23 +109,6 @@ func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train
 }
 
 const folderName = "data"
-
-// hold waits until nobody else fetches an address.
-func (c *Cache) hold(ctx context.Context, url string) (release func(), err error) {
-	c.mu.Lock()
-	held := c.fetching[url]
-	if held == nil {
-		held = make(chan struct{}, 1)
-		c.fetching[url] = held
-	}
-	c.mu.Unlock()
-	select {
-	case held <- struct{}{}:
-		return func() { <-held }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for %s: %w", url, ctx.Err())
-	}
-}
 
 // nameOfURL begins the names of the folders with copies of an address.
 func (c *Cache) nameOfURL(url string) string { return filepath.Join(c.config.Dir, digest(url)[:16]) }
@@ -181,8 +167,11 @@ func (c *Cache) copy(ctx context.Context, from source, l listing, url, reader st
 	if err != nil {
 		return "", fmt.Errorf("encode: %w", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	release, err := c.hold(ctx, inUseName)
+	if err != nil {
+		return "", err
+	}
+	defer release()
 	if there := read(place); there.URL == url { // the same content under another version
 		there.Version = e.Version
 		if text, err = json.Marshal(there); err != nil {

@@ -2,23 +2,55 @@ package staging
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // readersName is the folder in a copy with an empty file for each of its readers. The time of the folder is that of the
 // last use.
 const readersName = "readers"
 
+// inUseName is what is held by who looks which copies are in use, or changes that.
+const inUseName = "in-use"
+
+// lockPause is the time between two tries of a lock.
+const lockPause = 20 * time.Millisecond
+
+// hold waits until nobody else has a name of the cache: no other call, and no other process.
+func (c *Cache) hold(ctx context.Context, name string) (release func(), err error) {
+	dir := filepath.Join(c.config.Dir, "locks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for range tick.Every(ctx, lockPause) {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return func() { _ = f.Close() }, nil
+		}
+	}
+	return nil, errors.Join(ctx.Err(), f.Close())
+}
+
 // use returns the newest whole copy of an address and its entry, from now on in use by a reader; the zero values if
 // there is none.
-func (c *Cache) use(url, reader string) (place string, known entry, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Cache) use(ctx context.Context, url, reader string) (place string, known entry, err error) {
+	release, err := c.hold(ctx, inUseName)
+	if err != nil {
+		return "", entry{}, err
+	}
+	defer release()
 	if place, known = c.newest(url); place != "" {
 		err = addReader(place, reader)
 	}
@@ -40,9 +72,12 @@ func addReader(place, reader string) error {
 
 // makeRoom deletes the copies that no job reads, those that were not used for the longest time first, until there is
 // room for a new one of that size. It returns the room that there is then.
-func (c *Cache) makeRoom(bytes int64) (room int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Cache) makeRoom(ctx context.Context, bytes int64) (room int64) {
+	release, err := c.hold(ctx, inUseName)
+	if err != nil {
+		return 0
+	}
+	defer release()
 	type copied struct {
 		place string
 		used  time.Time

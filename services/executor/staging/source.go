@@ -16,11 +16,11 @@ import (
 // Policy says which addresses may be reached.
 type Policy struct {
 	// Networks may be reached although they are the machine itself or link-local.
-	Networks []netip.Prefix
+	Networks []netip.Prefix `json:"networks"`
 	// WebHDFSPort is the port on which the namenode of an hdfs address answers HTTP.
-	WebHDFSPort int
+	WebHDFSPort int `json:"webhdfs_port"`
 	// S3 is the address of the server of s3 addresses.
-	S3 string
+	S3 string `json:"s3"`
 }
 
 // source is where data is.

@@ -72,19 +72,22 @@ const (
 	passedMode  = 0o751 | fs.ModeSetgid
 	ownMode     = 0o750 | fs.ModeSetgid
 	attemptMode = 0o750 | fs.ModeSetgid
+	privateMode = 0o700 // not even the service reads it
 )
 
 // makeFolders makes the folders of an attempt. All but the last of each path belong to root, so that nobody puts
 // something else in its place meanwhile.
 func (l *Launcher) makeFolders(job train.JobID, attempt int, u User) error {
 	layout, group := l.layout(), l.service.GID
-	dir := layout.Attempt(job, attempt)
-	for _, path := range []string{filepath.Dir(layout.Job(job)), layout.Job(job), filepath.Dir(dir)} {
+	dir, data := layout.Attempt(job, attempt), layout.PersonsData(u.UID)
+	for _, path := range []string{filepath.Dir(layout.Job(job)), layout.Job(job), filepath.Dir(dir), filepath.Dir(data)} {
 		if err := makeFolder(path, 0, group, passedMode); err != nil {
 			return err
 		}
 	}
-	return errors.Join(makeFolder(layout.Own(job), u.UID, group, ownMode), makeFolder(dir, u.UID, group, attemptMode))
+	return errors.Join(
+		makeFolder(layout.Own(job), u.UID, group, ownMode), makeFolder(dir, u.UID, group, attemptMode), makeFolder(data, u.UID, u.GID, privateMode),
+	)
 }
 
 var errOwner = errors.New("belongs to another user")
