@@ -48,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: secrets vulnerabilities e2e-spark bench-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: secrets vulnerabilities e2e-spark bench-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm e2e-quota fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -415,6 +415,9 @@ gpu: $(PROGRAMS) ## try on the GPUs of this machine all that touches hardware, i
 
 e2e-slurm: $(PROGRAMS) $(BIN)/switchyard-executor $(BIN)/switchyard-nodeagent ## jobs in an allocation of Slurm leave it before it ends (root, Debian's slurm-wlm; two minutes)
 	SLURM_BIN=$(abspath $(BIN)) $(GO) test -count=1 -v -timeout 15m ./test/slurm
+
+e2e-quota: ## the space of jobs is bounded by project quotas, in a kernel that is a process (Debian's user-mode-linux and xfsprogs; seconds)
+	UML=$(or $(UML),/) $(GO) test -count=1 -v -run Quotas ./services/executor/local/launcher
 
 bench-kube: $(DEVCLUSTER) $(BIN)/kwok ## what jobs on Kubernetes cost, on clusters of its own (root; 20 minutes)
 	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -run '^$$' -bench . -benchtime 1x -v -timeout 60m ./test/kube/jobs

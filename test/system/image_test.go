@@ -54,7 +54,7 @@ func TestAnImageTrainsIsPreemptedAndAccountedFor(t *testing.T) {
 	c.start("up")
 	c.connect()
 	c.awaitNode()
-	code, out := c.command("submit", "--id", "boxed", "--build", "--work-dir", dir, "--batch-size", "32", "--training-set-size", "6000", "--max-epochs", "16", "--max-devices", "2")
+	code, out := c.command("submit", "--id", "boxed", "--name", "boxed", "--build", "--work-dir", dir, "--batch-size", "32", "--training-set-size", "6000", "--max-epochs", "16", "--max-devices", "2")
 	if code != 0 {
 		t.Fatalf("submit: exit %d: %s", code, out)
 	}

@@ -99,6 +99,8 @@ type survey struct {
 	// Containers are the runtimes that answer; ContainerTrouble says why the others do not.
 	Containers       []string
 	ContainerTrouble string
+	// JobsDir is the folder of the launcher, if it is there; QuotaTrouble is why no project quotas bound what is in it.
+	JobsDir, QuotaTrouble string
 	// Python and Torch are versions. Packages says which of Switchyard's packages can be imported.
 	Python, Torch string
 	Packages      map[string]bool
@@ -122,6 +124,9 @@ func findings(s survey) []finding {
 		present("kernel", s.Kernel+" "+s.Arch),
 		present("processor", fmt.Sprintf("%s, %s of memory", render.Plural(s.Cores, "core"), s.Memory)),
 		gpuFinding(s), raplFinding(s), perfFinding(s), cgroupFinding(s), mountFinding(s), containerFinding(s), pythonFinding(s),
+	}
+	if s.JobsDir != "" {
+		list = append(list, quotaFinding(s))
 	}
 	if s.Python != "" {
 		list = append(list, torchFinding(s), packageFinding(s))
@@ -198,6 +203,13 @@ func mountFinding(s survey) finding {
 	}
 	return absent("mounts", s.MountTrouble,
 		"jobs find their folders by SWITCHYARD_CUSTOM_DIR, _SNAPSHOTS_DIR and _DATA_DIR instead", s.MountFix)
+}
+
+func quotaFinding(s survey) finding {
+	if s.QuotaTrouble == "" {
+		return present("quotas", s.JobsDir+" has project quotas: --job-disk of the launcher bounds the space of each job")
+	}
+	return absent("quotas", s.QuotaTrouble, "a job can fill the disk of "+s.JobsDir, "mount it from a file system with project quotas (docs/operations.md)")
 }
 
 func containerFinding(s survey) finding {

@@ -49,9 +49,11 @@ func full() survey {
 func TestFindings(t *testing.T) {
 	clitest.Golden(t, "doctor-bare.txt", findingsText(findings(bare())))
 	roomy := full()
+	roomy.JobsDir = "/var/lib/switchyard-jobs"
 	roomy.Usage = []bus.Usage{{Name: "SAMPLES", Bytes: 99, MaxBytes: 100}, {Name: "JOBS", Bytes: 1 << 30, MaxBytes: 4 << 30, Refuses: true}, {Name: "ENERGY", Bytes: 1, MaxBytes: 1 << 30, Refuses: true}}
 	clitest.Golden(t, "doctor-full.txt", findingsText(findings(roomy)))
 	broken := bare()
+	broken.JobsDir, broken.QuotaTrouble = "/var/lib/switchyard-jobs", "/var/lib/switchyard-jobs: the file system counts no projects"
 	broken.DataTrouble, broken.PortTrouble, broken.Python = "/home/ann cannot be written to", "another process listens there", "3.9.2 (/usr/bin/python3)"
 	broken.Usage = []bus.Usage{{Name: "JOBS", Bytes: 35 << 30, MaxBytes: 40 << 30, Refuses: true}}
 	broken.PerfTrouble, broken.PerfEvents, broken.RAPLZones, broken.Cgroup = "", 8, 0, 0

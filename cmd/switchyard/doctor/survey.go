@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/perf"
 	"github.com/switchyard-dl/switchyard/libs/render"
@@ -53,6 +54,7 @@ func surveyMachine(ctx context.Context, a *console.Console, dataDir, kubeletRoot
 	s.Cgroup = surveyCgroup("/sys/fs/cgroup")
 	s.MountTrouble, s.MountFix = surveyMounts("/proc", s.Root)
 	s.Containers, s.ContainerTrouble = surveyContainers(ctx)
+	s.JobsDir, s.QuotaTrouble = surveyQuotas("/var/lib/switchyard-jobs")
 	surveyPython(ctx, &s)
 	s.DataFree, s.DataTrouble = surveyFolder(dataDir)
 	s.PortTrouble = surveyPort(ctx, s.Port)
@@ -183,6 +185,17 @@ func capabilities(path string) uint64 {
 		}
 	}
 	return 0
+}
+
+// surveyQuotas looks at the folder of the launcher, on a server for several people.
+func surveyQuotas(dir string) (jobs, trouble string) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", ""
+	}
+	if err := disk.Quotas(dir); err != nil {
+		return dir, err.Error()
+	}
+	return dir, ""
 }
 
 func surveyContainers(ctx context.Context) (answering []string, trouble string) {

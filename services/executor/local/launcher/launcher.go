@@ -51,6 +51,8 @@ type Config struct {
 	PythonPath string
 	// Mounts lets jobs have a file system of their own.
 	Mounts bool
+	// Disk bounds the space of a job's own folders, in GiB; 0 is no bound.
+	Disk int
 }
 
 // Start is what a supervisor is started with. It is the launcher's word, but for Asked, which is that of the service.

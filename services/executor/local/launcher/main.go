@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 )
@@ -33,6 +34,7 @@ func Main(args []string, stderr io.Writer) error {
 	flags.StringVar(&c.Key, "key", "/etc/switchyard/admission.pub", "public half of admission's key, a file of root")
 	flags.StringVar(&c.PythonPath, "python-path", "", "folder that is added to the PYTHONPATH of jobs")
 	flags.BoolVar(&c.Mounts, "mounts", true, "give jobs a file system of their own, with /custom, /snapshots and /data")
+	flags.IntVar(&c.Disk, "job-disk", 0, "GiB that the own folders of a job may take together, by project quotas of the file system (0: any)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -70,6 +72,11 @@ func open(ctx context.Context, c Config, log *slog.Logger) (*Launcher, error) {
 	}
 	if err := makeFolder(c.Jobs, 0, service.GID, passedMode); err != nil {
 		return nil, fmt.Errorf("make the folder of jobs: %w", err)
+	}
+	if c.Disk > 0 {
+		if err := disk.Quotas(c.Jobs); err != nil {
+			return nil, fmt.Errorf("--job-disk %d: %w", c.Disk, err)
+		}
 	}
 	if c.Mounts {
 		err := service.tryProcesses(ctx)

@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 )
 
@@ -85,9 +87,26 @@ func (l *Launcher) makeFolders(job train.JobID, attempt int, u User) error {
 			return err
 		}
 	}
+	if err := l.makeOwn(layout.Own(job), u); err != nil {
+		return err
+	}
 	return errors.Join(
-		makeFolder(layout.Own(job), u.UID, group, ownMode), makeFolder(dir, u.UID, group, attemptMode), makeFolder(data, u.UID, u.GID, privateMode),
+		makeFolder(dir, u.UID, group, attemptMode), makeFolder(data, u.UID, u.GID, privateMode),
 	)
+}
+
+// makeOwn makes the folder with all that a job makes, and bounds its space before anything is in it. A folder without its
+// bound is removed: it would never get one.
+func (l *Launcher) makeOwn(path string, u User) error {
+	_, err := os.Lstat(path)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if err := makeFolder(path, u.UID, l.service.GID, ownMode); err != nil || !fresh || l.config.Disk <= 0 {
+		return err
+	}
+	if err := disk.Bound(path, unit.Bytes(l.config.Disk)*unit.GiB); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 var errOwner = errors.New("belongs to another user")
