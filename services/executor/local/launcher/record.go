@@ -95,8 +95,8 @@ func (l *Launcher) makeFolders(job train.JobID, attempt int, u User) error {
 	)
 }
 
-// makeOwn makes the folder with all that a job makes, and bounds its space before anything is in it. A folder without its
-// bound is removed: it would never get one.
+// makeOwn makes the folder with all that a job makes, and bounds its space before anything is in it. A folder without
+// its bound is removed: it would never get one.
 func (l *Launcher) makeOwn(path string, u User) error {
 	_, err := os.Lstat(path)
 	fresh := errors.Is(err, fs.ErrNotExist)
