@@ -19,6 +19,7 @@ const (
 	getAttributes = 0x801c581f // FS_IOC_FSGETXATTR
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
 	inherits      = 0x200      // FS_XFLAG_PROJINHERIT
+	getLimits     = 0x800007   // Q_GETQUOTA
 	setLimits     = 0x800008   // Q_SETQUOTA
 	askState      = 0x5805     // Q_XGETQSTAT
 	ofProjects    = 2          // PRJQUOTA
@@ -73,13 +74,10 @@ func Bound(dir string, most unit.Bytes) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	var at unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
-		return fmt.Errorf("look at %s: %w", dir, err)
+	project, err := unused(f)
+	if err != nil {
+		return fmt.Errorf("bound %s: %w", dir, err)
 	}
-	// No two folders have one number as long as they exist. Those that people choose are small.
-	const own = 1 << 31
-	project := own | uint32(at.Ino)
 	l := limits{hardSpace: uint64(most / unit.KiB), valid: spaceIsSet}
 	if err := quotactl(f, setLimits, project, unsafe.Pointer(&l)); err != nil {
 		return fmt.Errorf("bound %s: %w (%w)", dir, errNoQuotas, err)
@@ -93,6 +91,25 @@ func Bound(dir string, most unit.Bytes) error {
 		return fmt.Errorf("make a project of %s: %w", dir, err)
 	}
 	return nil
+}
+
+// unused returns the number of a project without files. Those that people choose are small.
+func unused(f *os.File) (project uint32, err error) {
+	var at unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &at); err != nil {
+		return 0, err
+	}
+	const own = 1 << 31
+	for project := own | uint32(at.Ino); ; project++ { // inodes of XFS may have more bits than a project
+		var l limits
+		err := quotactl(f, getLimits, project|own, unsafe.Pointer(&l))
+		switch {
+		case errors.Is(err, unix.ENOENT) || err == nil && l.files == 0:
+			return project | own, nil
+		case err != nil:
+			return 0, fmt.Errorf("%w (%w)", errNoQuotas, err)
+		}
+	}
 }
 
 func quotactl(f *os.File, command, id uint32, to unsafe.Pointer) error {
