@@ -2,6 +2,8 @@ package identity
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -23,46 +25,60 @@ const (
 // else. The server answers on subjects of that account: no request, reply subject or header of a user reaches a stream
 // otherwise.
 func (k Keys) Accounts() (string, error) {
-	public := map[string]string{}
+	roles, nodes := map[string]string{}, map[string]string{}
 	for _, role := range Roles() {
 		var err error
-		if public[role], err = k.public(role); err != nil {
+		if roles[role], err = k.public(role); err != nil {
 			return "", err
 		}
 	}
-	nodes, err := k.Nodes()
+	names, err := k.Nodes()
 	if err != nil {
 		return "", err
 	}
-	ofNodes, err := k.nodeAccounts(nodes)
-	if err != nil {
-		return "", err
+	for _, node := range names {
+		if nodes[node], err = k.node(node).public(Node); err != nil {
+			return "", err
+		}
 	}
+	return accounts(roles, nodes), nil
+}
+
+// accounts returns the accounts of the roles and the nodes with these public keys. A role without one is not let in.
+func accounts(roles, nodes map[string]string) string {
+	names := slices.Sorted(maps.Keys(nodes))
 	var b strings.Builder
 	fmt.Fprintf(&b, "accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", Account)
-	fmt.Fprintf(&b, "      # %s\n      {nkey: %s}\n", Operator, public[Operator])
+	fmt.Fprintf(&b, "      # %s\n      {nkey: %s}\n", Operator, roles[Operator])
 	for _, s := range Services() {
+		if roles[s] == "" {
+			continue
+		}
 		p := ServicePermissions(s)
-		fmt.Fprintf(&b, "      # %s\n      {nkey: %s, permissions: {\n        publish: [%s]\n        subscribe: [%s]\n      }}\n", s, public[s], quoted(p.Publish), quoted(p.Subscribe))
+		fmt.Fprintf(&b, "      # %s\n      {nkey: %s, permissions: {\n        publish: [%s]\n        subscribe: [%s]\n      }}\n", s, roles[s], quoted(p.Publish), quoted(p.Subscribe))
 	}
 	fmt.Fprintf(&b, "    ]\n    exports: [\n")
 	for _, subject := range Public() {
 		fmt.Fprintf(&b, "      {service: %q, accounts: [%s]}\n", subject, usersAccount)
 	}
-	for _, line := range nodeExports(nodes) {
+	for _, line := range nodeExports(names) {
 		fmt.Fprintf(&b, "      %s\n", line)
 	}
 	fmt.Fprintf(&b, "    ]\n    imports: [\n")
-	for _, node := range nodes {
+	for _, node := range names {
 		fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", nodeAccount(node), answers(node))
 	}
-	fmt.Fprintf(&b, "    ]\n  }\n%s  %s {\n    limits: {max_connections: %d, max_subscriptions: %d, max_payload: %d}\n", ofNodes, usersAccount, usersConnections, usersSubscriptions, usersPayload)
-	fmt.Fprintf(&b, "    users: [\n      # %s\n      {nkey: %s, permissions: {publish: [%s], subscribe: [\"_INBOX.>\"]}}\n    ]\n    imports: [\n", User, public[User], quoted(Public()))
+	fmt.Fprintf(&b, "    ]\n  }\n")
+	for _, node := range names {
+		writeNodeAccount(&b, node, nodes[node])
+	}
+	fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d, max_payload: %d}\n", usersAccount, usersConnections, usersSubscriptions, usersPayload)
+	fmt.Fprintf(&b, "    users: [\n      # %s\n      {nkey: %s, permissions: {publish: [%s], subscribe: [\"_INBOX.>\"]}}\n    ]\n    imports: [\n", User, roles[User], quoted(Public()))
 	for _, subject := range Public() {
 		fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
 	}
 	fmt.Fprintf(&b, "    ]\n  }\n}\n")
-	return b.String(), nil
+	return b.String()
 }
 
 func quoted(subjects []string) string {

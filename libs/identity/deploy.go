@@ -55,6 +55,9 @@ func (k Keys) Deploy(d Deployment) error {
 	}
 	if d.Kubernetes {
 		d.Hosts = append(slices.Clone(d.Hosts), d.kubernetesHosts()...)
+		if err := k.makeNodesSecret(); err != nil {
+			return err
+		}
 	}
 	if len(d.Hosts) > 0 {
 		if err := k.certify(d.Hosts); err != nil {
@@ -105,12 +108,17 @@ func (k Keys) deploy(role string) error {
 	case "executor":
 		files = append(files, publicName)
 	}
+	return k.copyTo(role, files...)
+}
+
+// copyTo copies files into the folder of a process.
+func (k Keys) copyTo(process string, files ...string) error {
 	for _, name := range files {
 		data, err := os.ReadFile(filepath.Join(string(k), name))
 		if err != nil {
 			return err
 		}
-		if err := write(filepath.Join(string(k), role, name), data, readable); err != nil {
+		if err := write(filepath.Join(string(k), process, name), data, readable); err != nil {
 			return err
 		}
 	}

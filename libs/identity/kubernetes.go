@@ -22,6 +22,12 @@ func (d Deployment) kubernetesHosts() []string {
 
 func (d Deployment) namespace() string { return cmp.Or(d.Namespace, Namespace) }
 
+// outside are files of processes that stay outside of the cluster: its servers write their accounts themselves, and its
+// agents get the keys of their nodes from them (Cluster).
+func outside() []string {
+	return []string{AccountsName, Agent + "/" + Agent + ".nk", Agent + "/" + rosterName}
+}
+
 // kustomize writes a kustomization with a Secret for each process, keys-NAME, from its folder, and the passwords of the
 // monitoring. Operator and users are no processes of the cluster, so their files stay outside.
 func (k Keys) kustomize(namespace string) error {
@@ -34,7 +40,9 @@ func (k Keys) kustomize(namespace string) error {
 		}
 		var files []string
 		for _, e := range entries {
-			files = append(files, process+"/"+e.Name())
+			if file := process + "/" + e.Name(); !slices.Contains(outside(), file) {
+				files = append(files, file)
+			}
 		}
 		slices.Sort(files)
 		in := namespace

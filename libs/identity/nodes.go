@@ -159,26 +159,18 @@ func nodeExports(nodes []string) (lines []string) {
 	return lines
 }
 
-// nodeAccounts returns the accounts of nodes, as part of a server's configuration.
-func (k Keys) nodeAccounts(nodes []string) (string, error) {
-	var b strings.Builder
-	for _, node := range nodes {
-		public, err := k.node(node).public(Node)
-		if err != nil {
-			return "", err
-		}
-		p := NodePermissions(node)
-		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", nodeAccount(node), nodeConnections, nodeSubscriptions)
-		fmt.Fprintf(&b, "    users: [{nkey: %s, permissions: {\n      publish: {allow: [%s]}\n      subscribe: [%s]\n      allow_responses: true\n    }}]\n", public, quoted(p.Publish), quoted(append(p.Subscribe, answers(node))))
-		fmt.Fprintf(&b, "    exports: [{service: %q, accounts: [%s]}]\n    imports: [\n", answers(node), Account)
-		own, reports := nodeWriting(node)
-		for _, subject := range append(nodeReading(), own...) {
-			fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
-		}
-		for _, subject := range reports {
-			fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}, to: %q}\n", Account, ReportPrefix+node+"."+subject, subject)
-		}
-		fmt.Fprintf(&b, "    ]\n  }\n")
+// writeNodeAccount writes the account of a node whose agent has this public key.
+func writeNodeAccount(b *strings.Builder, node, public string) {
+	p := NodePermissions(node)
+	fmt.Fprintf(b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", nodeAccount(node), nodeConnections, nodeSubscriptions)
+	fmt.Fprintf(b, "    users: [{nkey: %s, permissions: {\n      publish: {allow: [%s]}\n      subscribe: [%s]\n      allow_responses: true\n    }}]\n", public, quoted(p.Publish), quoted(append(p.Subscribe, answers(node))))
+	fmt.Fprintf(b, "    exports: [{service: %q, accounts: [%s]}]\n    imports: [\n", answers(node), Account)
+	own, reports := nodeWriting(node)
+	for _, subject := range append(nodeReading(), own...) {
+		fmt.Fprintf(b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
 	}
-	return b.String(), nil
+	for _, subject := range reports {
+		fmt.Fprintf(b, "      {service: {account: %s, subject: %q}, to: %q}\n", Account, ReportPrefix+node+"."+subject, subject)
+	}
+	fmt.Fprintf(b, "    ]\n  }\n")
 }

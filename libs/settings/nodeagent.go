@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -48,6 +49,8 @@ type Kubelet struct {
 	GPUResource     string
 	GPUClass        string
 	PlainPods       bool
+	KeyURL          string
+	KeyToken        string
 }
 
 // Meters configures how energy is measured. Maps are keyed by the names of nodes, so that all nodes can have the same
@@ -197,6 +200,15 @@ func (c *Kubelet) declare(s *config.Section) {
 	s.String(&c.Node, "kubernetes-node", "", "name of this node in Kubernetes (field spec.nodeName): its jobs are pods")
 	s.String(&c.NodeLabels, "node-labels", "", `file with the labels of this Kubernetes node, as lines key="value" (empty: from the API server, with the pod's service account)`).
 		Check(func() error { return absoluteOrNone(c.NodeLabels) })
+	s.String(&c.KeyURL, "node-key-url", "", "address at which a server of the bus in Kubernetes gives out the key of this node, such as https://bus.switchyard.svc:4223 (empty: the key is in the folder of keys)").
+		Check(func() error {
+			if c.KeyURL != "" && !strings.HasPrefix(c.KeyURL, "https://") {
+				return errors.New("want an address such as https://bus.switchyard.svc:4223")
+			}
+			return nil
+		})
+	s.String(&c.KeyToken, "node-key-token", "/var/run/secrets/switchyard/token", "file with the token of this pod for the audience "+identity.TokenAudience+", which it shows there").
+		Check(func() error { return absolute(c.KeyToken) })
 	s.Words(&c.Namespaces, "pod-namespace", []string{"switchyard-jobs"}, "namespaces of jobs' pods; a GPU that a pod of another one holds is not planned on").As("pod_namespaces").
 		Check(func() error {
 			if len(c.Namespaces) == 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
@@ -23,6 +24,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/nodekey"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nodelabels"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/podlog"
 )
@@ -59,6 +61,18 @@ func (k *kubernetes) validateJobAPI(address string) error {
 		return fmt.Errorf("--job-api %q: want a loopback address such as %s: a client that reaches it needs only a job's secret", address, settings.AnyLocalPort)
 	}
 	return nil
+}
+
+// nodeKey returns the settings with a folder that has the key of this node, from a server of the bus. Without the
+// address of one, they stay as they are.
+func (k *kubernetes) nodeKey(ctx context.Context, p run.Process, dir string) (run.Common, error) {
+	c := p.Common
+	if !k.on() || k.KeyURL == "" {
+		return c, nil
+	}
+	door := nodekey.Door{URL: k.KeyURL, Token: k.KeyToken, Certified: identity.Keys(c.KeysDir())}
+	c.Keys = filepath.Join(dir, identity.FolderName)
+	return c, door.Keep(ctx, c.NodeID(), identity.Keys(c.Keys), p.Log)
 }
 
 // accounting is how the kubelet accounts for the node's GPUs; empty without a kubelet.

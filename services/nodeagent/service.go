@@ -90,6 +90,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err := s.kubernetes.makeSnapshots(p.Common.DataDir); err != nil {
 		return err
 	}
+	if p.Common, err = s.kubernetes.nodeKey(ctx, p, dir); err != nil {
+		return err
+	}
 	b, err := p.Connect(ctx)
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 		"image":     map[string]any{"repository": "r.example/yard", "tag": "t1", "pullPolicy": "Always", "pullSecrets": []any{map[string]any{"name": "pull-me"}}},
 		"settings":  map[string]any{"SWITCHYARD_POD_IMAGE": "train:1", "SWITCHYARD_TRACE": true},
 		"secrets":   map[string]any{"keysPrefix": "k-", "influxdb": "series-secret", "grafana": "boards-secret"},
-		"bus":       map[string]any{"image": "nats:test", "storage": "41Gi", "storageClass": "fast"},
+		"bus":       map[string]any{"storage": "45Gi", "storageClass": "fast"},
 		"influxdb":  map[string]any{"image": "influxdb:test", "storage": "51Gi", "storageClass": "slow"},
 		"grafana":   map[string]any{"image": "grafana:test"},
 		"snapshots": map[string]any{"storage": "61Gi", "storageClass": "shared"},
@@ -177,8 +177,8 @@ func TestEveryValueIsUsed(t *testing.T) {
 	all := string(text)
 	for _, want := range []string{
 		"image: r.example/yard/planner:t1", "imagePullPolicy: Always", "- name: pull-me", "replicas: 3", "SWITCHYARD_POD_IMAGE: train:1", `SWITCHYARD_TRACE: "true"`,
-		"secretName: k-web", "name: series-secret", "name: boards-secret", "image: nats:test", "storage: 41Gi", "storageClassName: fast", "image: influxdb:test",
-		"storage: 51Gi", "storageClassName: slow", "image: grafana:test", "storage: 61Gi", "storageClassName: shared", "system:serviceaccount:yard:executor", "policyName: yard-jobs", `gpu: "yes"`, "tolerations: []", "runtimeClassName: nvidia", "path: /k/plugins_registry",
+		"secretName: k-web", "name: series-secret", "name: boards-secret", "storage: 45Gi", "storageClassName: fast", "image: influxdb:test",
+		"storage: 51Gi", "storageClassName: slow", "image: grafana:test", "storage: 61Gi", "storageClassName: shared", "system:serviceaccount:yard:executor", "--agent=system:serviceaccount:yard-nodes:nodeagent", "https://bus.yard.svc:4223", "name: yard-bus", "policyName: yard-jobs", `gpu: "yes"`, "tolerations: []", "runtimeClassName: nvidia", "path: /k/plugins_registry",
 		"mountPath: /k/plugins_registry", "value: /k", "name: MORE\n", "namespace: yard-nodes", "namespace: yard-jobs", "value: yard-jobs", "name: yard-executor",
 		"nats://bus.yard.svc:4222", "bus-0.bus.yard.svc:6222", "http://influxdb.yard.svc:8086",
 	} {

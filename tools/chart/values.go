@@ -27,9 +27,9 @@ func values() []value {
 	const workloads = "Deployment StatefulSet DaemonSet Job"
 	all := []value{
 		// The release's namespace is the one of the services, and begins the names of the others.
-		{find: `(?m)^( *(?:- )?(?:name|namespace|policyName): )switchyard(-nodes|-jobs|-executor|-nodeagent|-web|-scheduler|-scheduler-volumes|-trainingjobs-edit|-trainingjobs-view)?$`, template: "${1}{{ .Release.Namespace }}${2}"},
+		{find: `(?m)^( *(?:- )?(?:name|namespace|policyName): )switchyard(-nodes|-jobs|-bus|-executor|-nodeagent|-web|-scheduler|-scheduler-volumes|-trainingjobs-edit|-trainingjobs-view)?$`, template: "${1}{{ .Release.Namespace }}${2}"},
 		{kinds: workloads + " ConfigMap", find: `\.switchyard\.svc\b`, template: ".{{ .Release.Namespace }}.svc"},
-		{kinds: "ValidatingAdmissionPolicy", find: `system:serviceaccount:switchyard(-nodes)?:`, template: "system:serviceaccount:{{ .Release.Namespace }}${1}:"},
+		{kinds: "ValidatingAdmissionPolicy StatefulSet", find: `system:serviceaccount:switchyard(-nodes)?:`, template: "system:serviceaccount:{{ .Release.Namespace }}${1}:"},
 		{kinds: "Deployment DaemonSet", find: `(?m)value: switchyard-jobs$`, template: "value: {{ .Release.Namespace }}-jobs"},
 
 		{kinds: workloads, find: `(?m)image: switchyard/(\w+)$`, template: `image: {{ .Values.image.repository }}/$1:{{ .Values.image.tag | default .Chart.AppVersion }}`},
@@ -48,7 +48,7 @@ func values() []value {
 		// A Job cannot change: each upgrade makes its own.
 		{kinds: "Job", name: "influx-setup", find: `(?m)^  name: influx-setup$`, template: "  name: influx-setup-{{ .Release.Revision }}"},
 	}
-	for object, container := range map[string]string{"bus": "nats", "influxdb": "influxdb", "grafana": "grafana"} {
+	for object, container := range map[string]string{"influxdb": "influxdb", "grafana": "grafana"} {
 		all = append(all, value{kinds: workloads, name: object, find: `(?m)image: ((?:\w+/)?` + container + `:\S+)$`, template: "image: {{ .Values." + object + ".image }}"})
 	}
 	for _, object := range []string{"bus", "influxdb"} {

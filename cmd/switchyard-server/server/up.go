@@ -277,6 +277,6 @@ func (a *app) busCommand() *cobra.Command {
 	}
 	line = set.CommandLine(cmd.Flags(), mine)
 	cmd.SetFlagErrorFunc(flagError)
-	cmd.AddCommand(a.accountsCommand())
+	cmd.AddCommand(a.accountsCommand(), a.kubernetesCommand())
 	return cmd
 }

@@ -46,6 +46,20 @@ func TestWhatMayBeMadeInANamespaceOfJobs(t *testing.T) {
 	try("capabilities", executorAccount, `"drop": ["ALL"]`, `"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]`, "have no capabilities")
 	try("the node's network", executorAccount, own, own+`, "hostNetwork": true`, "violates PodSecurity")
 	try("a folder of the node", executorAccount, own, own+`, "volumes": [{"name": "etc", "hostPath": {"path": "/etc"}}]`, "violates PodSecurity")
+	claim := func(name string) string {
+		return own + `, "resourceClaims": [{"name": "gpu", "resourceClaimName": "` + name + `"}]`
+	}
+	try("its own claim", executorAccount, own, claim("j-1-0"), "")
+	try("the claim of another job", executorAccount, own, claim("victim-1-0"), "use the claim of their own name alone")
+	strange := func(name string) string {
+		return strings.Replace(strings.Replace(podOfAJob, own, claim(name), 1), label, `"labels": {}`, 1)
+	}
+	if said := asks("ann", strange("victim-1-0")); !strings.Contains(said, "is for the pod of a job") {
+		t.Errorf("a pod with the claim of a job's: the API server answers %q", said)
+	}
+	if said := asks("ann", strange("hers")); said != "" {
+		t.Errorf("a pod with a claim of its own: the API server answers %q", said)
+	}
 	try("root", executorAccount, `"runAsNonRoot": true, "runAsUser": 65532`, `"runAsUser": 0`, "violates PodSecurity")
 
 	if _, err := cluster.Feed(s.ctx, strings.Replace(podOfAJob, label, `"labels": {}`, 1), "create", "--as=ann", "-n", "switchyard-jobs", "-f", "-"); err != nil {

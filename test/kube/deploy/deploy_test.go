@@ -34,7 +34,7 @@ func TestTheBusHasRoomForAllStreams(t *testing.T) {
 		return n << 30
 	}
 	store, volume := gib(`max_file_store: (\d+)GB\n`), gib(`storage: (\d+)Gi\b`) // to the server GB are GiB
-	needed := int64(len(contract.Buckets())) * contract.MaxBucketBytes
+	needed := int64(len(contract.Buckets()))*contract.MaxBucketBytes + contract.MaxUploadsBytes
 	for _, s := range event.Streams() {
 		needed += s.MaxBytes
 	}
@@ -64,6 +64,7 @@ func TestTheManifestsRunJobs(t *testing.T) {
 	s.kubectl("-n", "switchyard", "delete", "pod", "-l", "app.kubernetes.io/name in (executor,planner)", "--force",
 		"--grace-period=0")
 	s.succeeded("wide", "urgent")
+	s.givesNodesTheirKeys()
 	s.servesPeople()
 	s.servesTrainingJobs()
 }

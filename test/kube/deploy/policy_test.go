@@ -72,6 +72,10 @@ func TestPoliciesSayWhoReachesWhom(t *testing.T) {
 		{service("energy"), service("influxdb"), 8086, true},
 		{service("planner"), service("influxdb"), 8086, false},
 		{agent, service("bus"), 4222, true}, // which shows a certificate
+		{agent, service("bus"), 4223, true},
+		{service("planner"), service("bus"), 4223, false},
+		{job, service("bus"), 4223, false},
+		{service("bus"), outside, 6443, true},
 		{outside, service("bus"), 6222, false},
 		{outside, service("influxdb"), 8086, false},
 		{watcher, service("planner"), 9100, true},

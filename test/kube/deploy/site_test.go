@@ -38,14 +38,18 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m, prepare)) }
 func prepare(c *lab.Cluster, dir string) error {
 	ctx := context.Background()
 	cluster, commandLine = c, filepath.Join(dir, "switchyard")
-	if err := lab.Build(ctx, commandLine, "../../../cmd/switchyard"); err != nil {
-		return err
-	}
 	trainer := filepath.Join(dir, "switchyard-trainer")
 	if err := lab.Build(ctx, trainer, "../../../examples/gotrainer"); err != nil {
 		return err
 	}
-	packages := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2"}
+	server := filepath.Join(dir, "switchyard-server")
+	if err := lab.Build(ctx, server, "../../../cmd/switchyard-server"); err != nil {
+		return err
+	}
+	if err := c.Image(ctx, "docker.io/switchyard/switchyard:latest", commandLine, "../../../cmd/switchyard", "/switchyard-server="+server); err != nil {
+		return err
+	}
+	packages := map[string]string{}
 	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments", "web"} {
 		packages[name] = "../../../services/" + name + "/cmd/" + name
 	}

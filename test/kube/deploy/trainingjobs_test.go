@@ -78,14 +78,28 @@ func (s *site) refusesTrainingJobs() {
 	s.t.Helper()
 	const web = "--as=system:serviceaccount:switchyard:web"
 	for question, want := range map[string]string{
-		"list trainingjobs.switchyard.dev": "yes", "patch trainingjobs.switchyard.dev/status": "yes", "create trainingjobs.switchyard.dev": "no",
-		"delete trainingjobs.switchyard.dev": "no", "update trainingjobs.switchyard.dev/status": "no", "get secrets": "no", "list pods": "no",
+		"list trainingjobs.switchyard.dev": "yes", "patch trainingjobs.switchyard.dev --subresource=status": "yes", "create trainingjobs.switchyard.dev": "no",
+		"delete trainingjobs.switchyard.dev": "no", "update trainingjobs.switchyard.dev --subresource=status": "no", "get secrets": "no", "list pods": "no",
 	} {
 		args := append([]string{"auth", "can-i", "-n", vision, web}, strings.Fields(question)...)
 		if got, _ := cluster.Kubectl(s.ctx, args...); got != want { // exit status 1 is a no
 			s.t.Errorf("web may %s: %s, want %s", question, got, want)
 		}
 	}
+	for what, args := range map[string][]string{
+		"makes an object in a stranger's namespace": {"create", "trainingjobs.switchyard.dev", "-n", "switchyard-jobs"}, "deletes one there": {"delete", "trainingjobs.switchyard.dev", "-n", "switchyard-jobs"},
+		"names another's job in a status": {"patch", "trainingjobs.switchyard.dev", "--subresource=status", "-n", vision}, "sees a stranger's": {"list", "trainingjobs.switchyard.dev", "-n", "switchyard-jobs"},
+	} {
+		if got, _ := cluster.Kubectl(s.ctx, append([]string{"auth", "can-i", "--as=ann"}, args...)...); got != "no" {
+			s.t.Errorf("who may edit in %s %s: %s", vision, what, got)
+		}
+	}
+	s.apply("borrowed", "serviceAccountName: switchyard-jobs.default", `-hidden, "16"`, "max_epochs: 2, max_devices: 1")
+	s.until("an account of another namespace is nobody", func() bool { return s.status("borrowed", "reason") == "NoName" || s.status("borrowed", "jobID") != "" })
+	if id := s.status("borrowed", "jobID"); id != "" && !strings.HasPrefix(s.job(train.JobID(id)).Spec.User, vision+".") {
+		s.t.Errorf("an object of %s is a job of %q", vision, s.job(train.JobID(id)).Spec.User)
+	}
+	s.kubectl("delete", "tj", "borrowed", "-n", vision, "--timeout=60s")
 	if _, err := cluster.Feed(s.ctx, s.manifest("wrong", "", `-hidden, "16"`, "user: root"), "apply", "--as=ann", "-f", "-"); err == nil || !strings.Contains(err.Error(), `unknown field "spec.job.user"`) {
 		s.t.Errorf("an object names its user: %v", err)
 	}

@@ -128,6 +128,8 @@ func TestPodsClaimTheirGPUs(t *testing.T) {
 		t.Errorf("the driver says %q of gpu:0", got)
 	}
 
+	y.opensToNobody("/var/lib/kubelet/plugins/"+class, "/var/lib/kubelet/plugins_registry")
+
 	one := func(s *train.Spec) { s.MaxDevices = 1 }
 	y.submit("whole", endless, 4, one)
 	y.plan(on("whole", "gpu:1"))
@@ -177,6 +179,22 @@ func TestPodsClaimTheirGPUs(t *testing.T) {
 	y.cancel("large")
 	y.cancel("small")
 	y.nothingLeft()
+}
+
+// opensToNobody checks that another user of the node reaches no socket below folders of the kubelet.
+func (y *yard) opensToNobody(folders ...string) {
+	y.t.Helper()
+	list, err := y.cluster.Exec("find", append(folders, "-type", "s")...).Output()
+	y.must(err)
+	sockets := strings.Fields(string(list))
+	if len(sockets) < len(folders) {
+		y.t.Errorf("sockets of the driver: %q", sockets)
+	}
+	for _, socket := range sockets {
+		if err := y.cluster.Exec("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "test", "-w", socket).Run(); err == nil {
+			y.t.Errorf("nobody may connect to %s", socket)
+		}
+	}
 }
 
 // otherDriver is a DRA driver as NVIDIA's: it offers whole GPUs by their UUIDs.

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
+// word is what schedulers show.
+const word = "word-of-the-test"
+
 // pauseImage is on the node of every development cluster.
 const pauseImage = "localhost/switchyard/pause:dev"
 
@@ -25,7 +29,8 @@ const pauseImage = "localhost/switchyard/pause:dev"
 // web.
 func (y *yard) askingScheduler() {
 	y.t.Helper()
-	word, web := "word-of-the-test", "127.0.0.1:"+strconv.Itoa(bustest.FreePort(y.t))
+	web := "127.0.0.1:" + strconv.Itoa(bustest.FreePort(y.t))
+	y.extender = web
 	secret, path := filepath.Join(y.dir, "word"), filepath.Join(y.dir, "scheduler.yaml")
 	y.must(os.WriteFile(secret, []byte(word+"\n"), 0o600))
 	text, err := os.ReadFile("../../../deploy/k8s/components/plainpods/config.yaml")
@@ -108,6 +113,8 @@ func TestPodsOfNoJobShareGPUs(t *testing.T) {
 		t.Errorf("the pod is on %s, want it beside the job on %v", notebook.Device, sharing.Devices)
 	}
 
+	y.refusesAtTheExtender()
+
 	// 2 GiB are left there: another pod waits, and says why; so does a job.
 	y.plainPod("second", 4)
 	y.until("the second pod says why it waits", func() bool {
@@ -126,6 +133,42 @@ func TestPodsOfNoJobShareGPUs(t *testing.T) {
 		y.cancel(id)
 	}
 	y.nothingLeft()
+}
+
+// refusesAtTheExtender asks without the word of schedulers, and makes a pod that no scheduler has asked about.
+func (y *yard) refusesAtTheExtender() {
+	y.t.Helper()
+	ask := func(method, path, body string) int {
+		request, err := http.NewRequestWithContext(y.ctx, method, "http://"+y.extender+path, strings.NewReader(body))
+		y.must(err)
+		answer, err := http.DefaultClient.Do(request)
+		y.must(err)
+		y.must(answer.Body.Close())
+		return answer.StatusCode
+	}
+	const question = `{"Pod": {"metadata": {"name": "forged", "namespace": "default", "uid": "u"}}, "NodeNames": ["node1"]}`
+	for path, want := range map[string]int{
+		"/filter": http.StatusNotFound, "//filter": http.StatusNotFound, "/guess/filter": http.StatusNotFound, "/" + word + "/bind": http.StatusNotFound, "/" + word + "/prioritize": http.StatusNotFound, "/" + word: http.StatusNotFound,
+		"/api/v1/jobs": http.StatusNotFound,
+	} {
+		if got := ask(http.MethodPost, path, question); got != want {
+			y.t.Errorf("a question at %s is answered with %d, want %d", path, got, want)
+		}
+	}
+	if got := ask(http.MethodGet, "/"+word+"/filter", ""); got != http.StatusNotFound {
+		y.t.Errorf("a GET is answered with %d", got)
+	}
+	if got := ask(http.MethodPost, "/"+word+"/filter", "["); got != http.StatusBadRequest {
+		y.t.Errorf("what is no question is answered with %d", got)
+	}
+	// It names its node, so no scheduler sees it, and nothing is booked.
+	_, err := y.cluster.Feed(y.ctx, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "unasked", "namespace": %q}, "spec": {"nodeName": "node1", "restartPolicy": "Never",
+		"containers": [{"name": "main", "image": %q, "imagePullPolicy": "Never", "resources": {"limits": {%q: "2"}}}]}}`, y.plain(), pauseImage, train.PodMemoryResource), "apply", "-f", "-")
+	y.must(err)
+	y.podIs("unasked", "Failed")
+	if reason := y.kubectl("get", "pod", "unasked", "-n", y.plain(), "-o", "jsonpath={.status.reason}"); reason != "UnexpectedAdmissionError" {
+		y.t.Errorf("the kubelet refuses the pod for %q", reason)
+	}
 }
 
 func (y *yard) plain() string { return y.namespace + "-plain" }

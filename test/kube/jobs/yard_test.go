@@ -64,6 +64,7 @@ type yard struct {
 	flags     []string
 	agent     []string // says which GPUs the node has
 	web       []string
+	extender  string // where web answers schedulers
 	procs     map[string]*exec.Cmd
 	bus       *bus.Bus
 	attempts  *bus.KV[train.Attempt]

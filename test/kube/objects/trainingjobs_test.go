@@ -73,9 +73,9 @@ func TestARefusedObjectSaysWhy(t *testing.T) {
 	}
 	y.up()
 	// What is too large for a cluster waits for one that nobody knows yet.
-	y.until("the node is known", func() bool {
-		nodes, err := y.switchyard("node").Output()
-		return err == nil && strings.Contains(string(nodes), "here")
+	y.until("admission knows the node", func() bool {
+		out, err := y.switchyard("submit", "--dry-run", "--min-devices", "99", "--max-devices", "99", "--", "sleep", "60").CombinedOutput()
+		return err != nil && strings.Contains(string(out), "want at least 99")
 	})
 	y.apply(trainingJob("huge", `job: {command: [sleep, "60"], min_devices: 99, max_devices: 99}`))
 	if _, err := cluster.Kubectl(y.ctx, "patch", "tj/huge", "--type=merge", "-p", `{"spec": {"serviceAccountName": "root"}}`); err == nil {
