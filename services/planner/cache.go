@@ -40,6 +40,7 @@ type cache struct {
 	spendings map[string]contract.Spending
 	// placed and asking are pods of no job, by UID.
 	placed   map[string]train.PlacedPod
+	tunings  map[string]train.Tuning
 	asking   map[string]*asking
 	usage    usage
 	missing  map[string]bool
@@ -54,12 +55,12 @@ func newCache() *cache {
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
-		spendings: map[string]contract.Spending{}, placed: map[string]train.PlacedPod{}, asking: map[string]*asking{}, usage: newUsage(),
+		spendings: map[string]contract.Spending{}, placed: map[string]train.PlacedPod{}, tunings: map[string]train.Tuning{}, asking: map[string]*asking{}, usage: newUsage(),
 		restarts: restartMean{counted: map[train.JobID]int{}}, silence: newSilence(),
 		missing: map[string]bool{
 			string(contract.Jobs): true, string(contract.Nodes): true, string(contract.Attempts): true, string(contract.Reports): true, string(contract.Models): true,
 			string(contract.Rates): true, string(contract.Conditions): true, string(contract.Eligibility): true, string(contract.Tenants): true,
-			string(contract.Spendings): true, string(contract.PlacedPods): true,
+			string(contract.Spendings): true, string(contract.PlacedPods): true, string(contract.Tunings): true,
 			string(contract.Interference): true, string(contract.Links): true, string(contract.Settings): true,
 		},
 	}
@@ -104,6 +105,13 @@ func observe[T any](p *cache, known map[string]T, e bus.Entry[T], deleted bool) 
 		known[e.Key] = e.Value
 	}
 	p.wake()
+}
+
+// observeTuning takes note of the micro-batches that this planner or the one before it tries.
+func (p *cache) observeTuning(e bus.Entry[train.Tuning], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	observe(p, p.tunings, e, deleted)
 }
 
 func (p *cache) observeJob(e bus.Entry[*train.Job], deleted bool) {
@@ -305,7 +313,7 @@ func (p *cache) state(now time.Time, last train.Plan, known bool, terms plan.Sta
 
 func (p *cache) records() records.Records {
 	return records.Records{
-		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes,
+		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes, Tunings: p.tunings,
 		Links: p.degraded(), Silence: func(n train.NodeID) time.Duration { return p.silence.of(string(n)) }, Interference: p.interference,
 		RestartSeconds: p.restarts.seconds(), Conditions: p.conditions, Eligibility: p.eligible, Tenants: p.bounds,
 		Spendings: p.spendings, Usage: p.usage.DeviceSeconds, Placed: p.placed, Asking: p.requests(),

@@ -163,6 +163,7 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Eligibility, known.observeEligibility),
 		follow(ctx, b, watching, known, contract.Tenants, known.observeTenant),
 		follow(ctx, b, watching, known, contract.PlacedPods, known.observePlaced),
+		follow(ctx, b, watching, known, contract.Tunings, known.observeTuning),
 		follow(ctx, b, watching, known, contract.Rates, rates.see),
 		follow(ctx, b, watching, known, contract.Spendings, known.observeSpending, contract.SpendingKey("*")),
 	)

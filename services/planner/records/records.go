@@ -40,6 +40,7 @@ type Records struct {
 	Reports  map[string]train.AttemptReport
 	Models   map[string]train.Model
 	Settings map[string]train.Setting
+	Tunings  map[string]train.Tuning
 	Links    []state.Link
 	// Conditions and Eligibility are by node.
 	Conditions  map[string]train.NodeCondition
@@ -215,7 +216,7 @@ func (r Records) job(j *train.Job, now time.Time) state.Job {
 		Holding: state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
 		// A stop that its code cannot hear does not make it leave.
 		StopPending: a.Stop != train.StopNone && report.Askable(), Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Askable(),
-		Saved: report.Saved(a), AnyStep: report.AnyStep,
+		Saved: report.Saved(a), AnyStep: report.AnyStep, Tuned: r.tuned(&a, now),
 	}
 	if next, known := report.NextSave(j.Spec, a.DeviceCount(), now); known {
 		job.Running.NextSaveSeconds = next.Seconds()
@@ -226,6 +227,18 @@ func (r Records) job(j *train.Job, now time.Time) state.Job {
 		job.DeviceSeconds += job.Running.Seconds * float64(a.DeviceCount())
 	}
 	return job
+}
+
+// tunedFor is how long after a change of micro-batches the models may still be those of a trial.
+const tunedFor = 10 * time.Second
+
+// tuned says whether the micro-batch of an attempt is one of a trial, or was a moment ago.
+func (r Records) tuned(a *train.Attempt, now time.Time) bool {
+	return slices.ContainsFunc(a.Devices, func(d train.DeviceID) bool {
+		t := r.Tunings[train.TuningKey(a.Node, d)]
+		one, is := t.Of(a.Job, a.Number)
+		return is && one.MicroBatch > 0 && (t.Settled.Code == "" || now.Sub(t.Since) < tunedFor)
+	})
 }
 
 // resized returns the number of devices that a spec asks for if an attempt has more or fewer: it was edited meanwhile.

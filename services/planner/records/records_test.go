@@ -50,6 +50,34 @@ func TestAStopThatIsNotHeard(t *testing.T) {
 	}
 }
 
+// TestATrialOfMicroBatches: while micro-batches are tried, and for a moment after, the steps of an attempt do not show
+// how fast it is.
+func TestATrialOfMicroBatches(t *testing.T) {
+	const now = 1000
+	job, reason := train.Job{ID: "j", State: train.StateRunning}, train.Reason{Code: "Settled"}
+	attempt := train.Attempt{Job: "j", Number: 2, Phase: train.PhaseRunning, Node: "n", Devices: []train.DeviceID{"gpu:1"}}
+	for _, c := range []struct {
+		name     string
+		attempt  int
+		since    int64
+		settled  train.Reason
+		measured bool
+	}{
+		{"a trial", 2, now - 60, train.Reason{}, false}, {"settled a moment ago", 2, now - 1, reason, false}, {"settled", 2, now - 60, reason, true}, {"of the attempt before", 1, now - 60, train.Reason{}, true},
+	} {
+		r := Records{
+			Jobs: slices.Values([]*train.Job{&job}), Nodes: slices.Values([]train.Node(nil)), Attempts: map[string]train.Attempt{"j": attempt},
+			Reports: map[string]train.AttemptReport{"j.2": {Job: "j", Attempt: 2, EpochsDone: 3}},
+			Tunings: map[string]train.Tuning{train.TuningKey("n", "gpu:1"): {
+				Since: time.Unix(c.since, 0), Settled: c.settled, Tenants: []train.TunedJob{{Job: "j", Attempt: c.attempt, MicroBatch: 1, Accumulation: 2}},
+			}},
+		}
+		if got := r.State(time.Unix(now, 0), train.Plan{}, false, state.State{}).Jobs[0].Running.Measured(); got != c.measured {
+			t.Errorf("%s: measured is %v, want %v", c.name, got, c.measured)
+		}
+	}
+}
+
 // TestAResizedJob: an attempt keeps what it has, and the wish of the edited spec goes with it. An experiment comes
 // first.
 func TestAResizedJob(t *testing.T) {

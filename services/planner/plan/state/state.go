@@ -148,13 +148,17 @@ type Running struct {
 	NextSaveSeconds float64 `json:"next_save_seconds,omitempty"`
 	// AnyStep says that its code can stop after any step, and need not finish its epoch.
 	AnyStep bool `json:"any_step,omitempty"`
+	// Tuned says that micro-batches are tried on its devices, or were a moment ago: its steps show no more than a trial.
+	Tuned bool `json:"tuned,omitempty"`
 }
 
 // Unasked says that the attempt cannot be asked to leave, and was not before it fell silent.
 func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
 
 // Measured says whether the attempt has shown how fast it is where it runs, and may be resized or moved for that.
-func (r *Running) Measured() bool { return r.Epochs >= 1 || r.AnyStep && r.NextSaveSeconds > 0 }
+func (r *Running) Measured() bool {
+	return !r.Tuned && (r.Epochs >= 1 || r.AnyStep && r.NextSaveSeconds > 0)
+}
 
 // nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
 // has one, and not an epoch later.
