@@ -84,7 +84,8 @@ const (
 	unacknowledgedMost = 1 << 20
 )
 
-// delivered returns the sequence up to which a consumer was given messages, 0 if its file is damaged or of another form.
+// delivered returns the sequence up to which a consumer was given messages, 0 if its file is damaged or of another
+// form.
 func delivered(file []byte) uint64 {
 	if len(file) < 2 || file[0] != consumerMagic || file[1] != consumerVersion {
 		return 0

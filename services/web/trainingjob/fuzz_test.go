@@ -9,8 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/trainingjob"
 )
 
-// FuzzObject: whatever a tenant writes into an object, the controller asks first for its finalizer, then for at most one
-// job with the object's own id, and can write a status.
+// FuzzObject: whatever a tenant writes into an object, the controller asks first for its finalizer, then for at most
+// one job with the object's own id, and can write a status.
 func FuzzObject(f *testing.F) {
 	const head = `{"metadata": {"namespace": "ns", "name": "n", "uid": "3f2a9c1d-0000-4000-8000-000000000000", "finalizers": ["switchyard.dev/cancel"], "generation": 1`
 	for _, seed := range []string{
