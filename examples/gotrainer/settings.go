@@ -46,7 +46,7 @@ type settings struct {
 	joinTimeout time.Duration
 	ringTimeout time.Duration
 
-	// slowBy is added to each step of this process, which then holds up the others. Without a named device it applies
+	// slowBy is added to each pass of a step of this process, which then holds up the others. Without a named device it applies
 	// to all.
 	slowDevice string
 	slowBy     time.Duration
@@ -129,7 +129,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.DurationVar(&s.ringTimeout, "ring-timeout", 30*time.Second, "how long a process may keep the others waiting")
 	flags.StringVar(&s.slowDevice, "slow-device", "",
 		"a device whose worker is slow, to see what a scheduler does about it (one process per device; without it all are)")
-	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes, sleeping")
+	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each pass of a step on that device takes, sleeping")
 	flags.Int64Var(&s.memoryMiB, "memory-mib", 0,
 		"device memory that it says to use, in MiB, to see what a scheduler does about it")
 	flags.BoolVar(&s.ledger.eachStep, "ledger-steps", false, "record each step in the ledger, too")

@@ -297,9 +297,6 @@ func (t *trainer) agree(stop bool) (bool, error) {
 // step does one step of SGD over batch samples in every process alike, after all workers had samples in this epoch.
 func (t *trainer) step(schedule dataset.Schedule, order []int, had, batch, micro int) (tally, error) {
 	begun := time.Now()
-	if t.slowBy > 0 {
-		time.Sleep(t.slowBy)
-	}
 	waited, err := t.team.gradient(t.state.Weights, schedule, order, had, batch, micro)
 	if err != nil {
 		return tally{}, err

@@ -36,12 +36,13 @@ type team struct {
 	workers  []*worker
 	parts    [][]float64 // one per worker: its gradient, then the tail
 	sum      []float64   // over all workers of all processes
+	slowBy   time.Duration
 }
 
 func newTeam(s settings, e exchange) *team {
 	set := dataset.New(s.seed, s.shape.Features, s.shape.Classes)
 	length := s.shape.Parameters() + tailLength
-	c := &team{exchange: e, sum: make([]float64, length)}
+	c := &team{exchange: e, sum: make([]float64, length), slowBy: s.slowBy}
 	for i := range s.workers {
 		c.parts = append(c.parts, make([]float64, length))
 		w := &worker{number: s.rank*s.workers + i, shape: s.shape, sampler: set.Sampler()}
@@ -83,6 +84,9 @@ func (c *team) gradient(weights []float64, schedule dataset.Schedule, order []in
 		clear(gradient)
 		var totals nn.Totals
 		for pass := range slices.Chunk(w.indices, micro) {
+			if c.slowBy > 0 {
+				time.Sleep(c.slowBy)
+			}
 			for i, index := range pass {
 				w.labels[i] = w.sampler.Training(index, w.inputs[i*w.shape.Features:][:w.shape.Features])
 			}

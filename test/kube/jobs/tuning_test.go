@@ -18,7 +18,7 @@ func TestJobsThatShareAreTunedThroughAKill(t *testing.T) {
 	y := newYard(t)
 	y.start("planner")
 	y.start("profiler")
-	// Steps that mostly sleep take as long beside others as alone, however busy the machine is.
+	// Passes that mostly sleep take as long beside others as alone, however busy the machine is.
 	alike := func(s *train.Spec) {
 		s.Command, s.BatchSize, s.TrainingSetSize, s.MaxDevices = append(s.Command, "-slow-by", "20ms"), 2, 500, 1
 	}
