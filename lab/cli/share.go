@@ -138,7 +138,7 @@ func (o *shareOptions) play(ctx context.Context, table sharing.Table, streams []
 			var err error
 			if policy != nil {
 				r = sharing.Run(jobs, table, o.gpus, policy)
-			} else if r, err = sharing.RunPlanner(jobs, table, o.gpus, o.policies[i], plannerInterval); err != nil {
+			} else if r, err = sharing.RunPlanner(jobs, sharing.Gangs{}, table, o.gpus, o.policies[i], plannerInterval); err != nil {
 				return err
 			}
 			stream := strings.TrimSuffix(filepath.Base(o.streams[k]), ".csv")

@@ -3,6 +3,7 @@ package sharing
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -30,18 +31,34 @@ func PlannerNames() []string {
 
 const plannerPrefix = "planner-"
 
+// Gangs says which jobs of a stream need a device on each of several nodes, where they take as long alone. Whole says
+// that they share none.
+type Gangs struct {
+	Kinds []curve.Kind
+	Nodes int
+	Whole bool
+}
+
+// of is the number of nodes that a kind of job needs.
+func (g Gangs) of(kind curve.Kind) int {
+	if slices.Contains(g.Kinds, kind) {
+		return g.Nodes
+	}
+	return 1
+}
+
 // RunPlanner plays a stream on a number of equal devices in the planner's own simulator, with all phases of its
 // decisions: the jobs are recorded ones that allow sharing, the planner knows the measured rates of all pairs, and
 // jobs run at the rates that it predicts from them. A job leaves its device at the end of an epoch only. interval is
 // the time between decisions in seconds. Evictions counts all restarts.
-func RunPlanner(jobs []Job, table Table, devices int, name string, interval float64) (Result, error) {
+func RunPlanner(jobs []Job, gangs Gangs, table Table, devices int, name string, interval float64) (Result, error) {
 	policy, err := plan.Find(strings.TrimPrefix(name, plannerPrefix))
 	if err != nil {
 		return Result{}, err
 	}
 	s := Result{}
 	held, beside := map[train.JobID]float64{}, map[train.JobID]train.JobID{}
-	c := simulation(jobs, table, devices, policy, interval)
+	c := simulation(jobs, gangs, table, devices, policy, interval)
 	c.Watch = func(t sim.Tick) bool {
 		if t.Plan == nil {
 			return true
@@ -69,28 +86,30 @@ func RunPlanner(jobs []Job, table Table, devices int, name string, interval floa
 	return s, nil
 }
 
-func simulation(jobs []Job, table Table, devices int, policy plan.Policy, interval float64) sim.Config {
+func simulation(jobs []Job, gangs Gangs, table Table, devices int, policy plan.Policy, interval float64) sim.Config {
 	c := sim.Config{
 		Workload: sim.Workload{Name: "stream"}, Nodes: sim.Nodes([]sim.Pool{{Nodes: devices, Devices: 1, Memory: deviceMemory}}),
 		Policy: policy, IntervalSeconds: interval,
 	}
 	for i, j := range jobs {
 		c.Workload.Jobs = append(c.Workload.Jobs, sim.Arrival{
-			Name: train.JobID(fmt.Sprintf("j%04d", i)), Seconds: j.ArrivalSeconds, Source: table.recorded(j),
+			Name: train.JobID(fmt.Sprintf("j%04d", i)), Seconds: j.ArrivalSeconds, Source: table.recorded(j, gangs),
 		})
 	}
 	key := curve.InterferenceKey(&c.Nodes[0].Devices[0])
-	c.State.Interference = map[string]*curve.Interference{key: table.interference()}
+	c.State.Interference = map[string]*curve.Interference{key: table.interference(gangs)}
 	return c
 }
 
 // recorded is a job whose epochs were seen to take equally long.
-func (t Table) recorded(j Job) *sim.Recorded {
+func (t Table) recorded(j Job, gangs Gangs) *sim.Recorded {
 	epochs := max(int(math.Round(j.AloneSeconds/epochSeconds)), 1)
 	r := &sim.Recorded{Spec: t.spec(j.Kind), Priority: train.DefaultPriority, Epochs: epochs}
-	r.Spec.MaxEpochs = epochs
+	nodes := gangs.of(j.Kind)
+	r.Spec.MaxEpochs, r.Spec.AllowSharing = epochs, nodes == 1 || !gangs.Whole
+	r.Spec.MinDevices, r.Spec.MaxDevices, r.Spec.TrainingSetSize = nodes, nodes, nodes*r.Spec.BatchSize
 	seen := curve.EpochRecord{
-		Epoch: 1, Seconds: j.AloneSeconds / float64(epochs), Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: r.Spec.BatchSize}, Steps: 1,
+		Epoch: 1, Seconds: j.AloneSeconds / float64(epochs), Config: train.Config{Workers: nodes, Nodes: nodes, LocalBatch: r.Spec.BatchSize}, Steps: 1,
 	}
 	r.Seen = []sim.RecordedEpoch{{EpochRecord: seen}}
 	return r
@@ -105,21 +124,28 @@ func (t Table) spec(kind curve.Kind) train.Spec {
 	}.WithDefaults()
 }
 
-// interference holds the measured rates of all pairs, by the kinds that the planner sees.
-func (t Table) interference() *curve.Interference {
+// interference holds the measured rates of all pairs, by the kinds that the planner sees. What a job does to another
+// on a device is assumed to be the same if either has further devices.
+func (t Table) interference(gangs Gangs) *curve.Interference {
+	type seen struct{ measured, planned curve.Kind }
+	var all []seen
+	for _, kind := range t.Kinds() {
+		all = append(all, seen{kind, curve.KindOf(t.spec(kind))})
+	}
+	for _, kind := range gangs.Kinds {
+		all = append(all, seen{kind, curve.KindOf(t.spec(kind)).On(gangs.Nodes, gangs.Nodes)})
+	}
 	known := curve.NewInterference("", nil)
-	all := t.Kinds()
 	for i, a := range all {
 		for _, b := range all[i:] {
-			first, second := curve.KindOf(t.spec(a)).On(1), curve.KindOf(t.spec(b)).On(1)
-			x, measured := t.Rates[curve.KindPair{Self: a, Beside: b}]
-			y := t.Rates[curve.KindPair{Self: b, Beside: a}]
+			x, measured := t.Rates[curve.KindPair{Self: a.measured, Beside: b.measured}]
+			y := t.Rates[curve.KindPair{Self: b.measured, Beside: a.measured}]
 			switch {
 			case !measured:
 			case x > 0 && y > 0:
-				known.Shared(first, second, x, y)
+				known.Shared(a.planned, b.planned, x, y)
 			default:
-				known.OutOfMemory(first, second)
+				known.OutOfMemory(a.planned, b.planned)
 			}
 		}
 	}

@@ -175,7 +175,7 @@ func TestThePlannerSharesAsWellAsTheOracle(t *testing.T) {
 			jobs := stream(t, data, table, fmt.Sprint(number), "1")
 			average := func(name string) float64 { return Run(jobs, table, gpus, FindPolicy(name, table, true)).AvgJCTSeconds }
 			exclusive, oracle := average("exclusive"), average("oracle")
-			got, err := RunPlanner(jobs, table, gpus, "planner-fifo", 20)
+			got, err := RunPlanner(jobs, Gangs{}, table, gpus, "planner-fifo", 20)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,6 +201,30 @@ func TestTunedBatchesAreNearTheBest(t *testing.T) {
 			evaluations, failed)
 		if len(all) < 20 || mean < 0.97 || worst < 0.90 || evaluations > 8 {
 			t.Errorf("%s: want 97 %% on average and 90 %% at worst within 8 evaluations", gpu)
+		}
+	}
+}
+
+// Where a fifth of the jobs have a device on each of two nodes, all end sooner if these share as well.
+func TestGangsOverNodesGainBySharing(t *testing.T) {
+	data := measured(t)
+	for _, gpu := range []string{"v100", "k80"} {
+		table := table(t, data, gpu)
+		kinds := table.Kinds()[:5]
+		for number := range 2 {
+			jobs := stream(t, data, table, fmt.Sprint(number), "1")
+			var got [2]Result
+			for i, whole := range []bool{true, false} {
+				var err error
+				if got[i], err = RunPlanner(jobs, Gangs{kinds, 2, whole}, table, gpus, "planner-fifo", 20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Logf("%s, stream %d: gangs whole %.0f s on average, makespan %.0f s, %d co-locations, %d restarts; shared %.0f s, makespan %.0f s, %d co-locations, %d restarts", gpu, number,
+				got[0].AvgJCTSeconds, got[0].MakespanSeconds, got[0].CoLocations, got[0].Evictions, got[1].AvgJCTSeconds, got[1].MakespanSeconds, got[1].CoLocations, got[1].Evictions)
+			if got[1].AvgJCTSeconds > got[0].AvgJCTSeconds || got[1].CoLocations <= got[0].CoLocations {
+				t.Errorf("%s, stream %d: whole %+v, shared %+v", gpu, number, got[0], got[1])
+			}
 		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Kind is a class of jobs that disturb others alike: a program, its batch per device, and its number of devices.
+// Kind is a class of jobs that disturb others alike: a program, its batch per device, and its number of devices and
+// nodes.
 type Kind struct {
 	// Family names the program.
 	Family string `json:"family"`
@@ -20,15 +21,26 @@ type Kind struct {
 	LocalBatch int `json:"local_batch,omitempty"`
 	// Devices is the number of devices of the job if it has several, else 0.
 	Devices int `json:"devices,omitempty"`
+	// Nodes is the number of nodes that its devices are on if there are several, else 0: steps alone take longer over a
+	// network, and leave more of a device to others.
+	Nodes int `json:"nodes,omitempty"`
 }
 
-// On returns the kind of the same program on a number of devices.
-func (k Kind) On(devices int) Kind {
-	k.Devices = 0
+// On returns the kind of the same program on a number of devices of a number of nodes.
+func (k Kind) On(devices, nodes int) Kind {
+	k.Devices, k.Nodes = 0, 0
 	if devices > 1 {
 		k.Devices = devices
 	}
+	if nodes > 1 {
+		k.Nodes = nodes
+	}
 	return k
+}
+
+// CompareKinds orders kinds.
+func CompareKinds(x, y Kind) int {
+	return cmp.Or(cmp.Compare(x.Family, y.Family), cmp.Compare(x.LocalBatch, y.LocalBatch), cmp.Compare(x.Devices, y.Devices), cmp.Compare(x.Nodes, y.Nodes))
 }
 
 // KindOf returns the kind of a job on one device. Another image or command is another family, so that measurements of
@@ -52,12 +64,13 @@ func combinedKind(others []Kind) Kind {
 		return others[0]
 	}
 	words := make([]string, len(others))
-	for i, k := range slices.SortedFunc(slices.Values(others), func(x, y Kind) int {
-		return cmp.Or(cmp.Compare(x.Family, y.Family), cmp.Compare(x.LocalBatch, y.LocalBatch), cmp.Compare(x.Devices, y.Devices))
-	}) {
+	for i, k := range slices.SortedFunc(slices.Values(others), CompareKinds) {
 		words[i] = fmt.Sprintf("%s/%d", k.Family, k.LocalBatch)
 		if k.Devices > 1 {
 			words[i] += fmt.Sprintf("x%d", k.Devices)
+		}
+		if k.Nodes > 1 {
+			words[i] += fmt.Sprintf("@%d", k.Nodes)
 		}
 	}
 	return Kind{Family: strings.Join(words, "+")}
@@ -117,15 +130,17 @@ func pairCovariance(x, y KindPair) float64 {
 }
 
 // similarity is 0 for kinds of two families. Within a family half of it is constant, and half falls by a factor of e
-// with every fourfold batch or number of devices.
+// with every fourfold batch, number of devices or number of nodes.
 func (k Kind) similarity(other Kind) float64 {
 	if k.Family != other.Family {
 		return 0
 	}
 	const doublings = 2
 	apart := math.Abs(math.Log2(float64(max(k.LocalBatch, 1))) - math.Log2(float64(max(other.LocalBatch, 1))))
-	if k.Devices != other.Devices {
-		apart += math.Abs(math.Log2(float64(max(k.Devices, 1))) - math.Log2(float64(max(other.Devices, 1))))
+	for _, of := range [...][2]int{{k.Devices, other.Devices}, {k.Nodes, other.Nodes}} {
+		if of[0] != of[1] {
+			apart += math.Abs(math.Log2(float64(max(of[0], 1))) - math.Log2(float64(max(of[1], 1))))
+		}
 	}
 	return 0.5 + 0.5*math.Exp(-apart/doublings)
 }

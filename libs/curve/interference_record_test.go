@@ -54,7 +54,7 @@ func TestInterferenceRecord(t *testing.T) {
 
 // One of several sets of co-runners is blamed only if the others are known to let the job run faster.
 func TestInterferenceRecordOnSeveralDevices(t *testing.T) {
-	wide, a, b := Kind{Family: "wide"}.On(2), Kind{Family: "a"}, Kind{Family: "b"}
+	wide, a, b := Kind{Family: "wide"}.On(2, 1), Kind{Family: "a"}, Kind{Family: "b"}
 	m := NewInterferenceRecord("M", "1", nil)
 	both := [][]Kind{{a}, {b}}
 	m.MeasuredOn(wide, both, 4)

@@ -80,11 +80,13 @@ type Queued struct {
 
 // Planned says that a plan gives the job these devices.
 type Planned struct {
-	Generation       uint64           `json:"generation"`
-	Node             train.NodeID     `json:"node"`
-	Devices          []train.DeviceID `json:"devices"`
-	Reason           train.Reason     `json:"reason"`
-	RemainingSeconds float64          `json:"remaining_seconds,omitempty"`
+	Generation uint64           `json:"generation"`
+	Node       train.NodeID     `json:"node"`
+	Devices    []train.DeviceID `json:"devices"`
+	// Parts are set for a gang over several nodes, as in Started.
+	Parts            []train.Part `json:"parts,omitempty"`
+	Reason           train.Reason `json:"reason"`
+	RemainingSeconds float64      `json:"remaining_seconds,omitempty"`
 	// RemainingLowSeconds and RemainingHighSeconds bound the rest in eight of ten cases.
 	RemainingLowSeconds  float64 `json:"remaining_low_seconds,omitempty"`
 	RemainingHighSeconds float64 `json:"remaining_high_seconds,omitempty"`
@@ -118,6 +120,11 @@ type Started struct {
 	BatchSize int `json:"batch_size,omitempty"`
 	// Mounts is false if environment variables give the paths of /custom, /snapshots and /data instead.
 	Mounts bool `json:"mounts"`
+}
+
+// Places returns the parts of the attempt, for one node as well.
+func (b *Started) Places() []train.Part {
+	return train.Attempt{Node: b.Node, Devices: b.Devices, Memory: b.Memory, Parts: b.Parts}.Places()
 }
 
 // EpochEnded says that the training code finished an epoch.

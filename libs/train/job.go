@@ -140,9 +140,8 @@ type Spec struct {
 
 	// SingleDevice reports that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
-	// AllowSharing lets the job share its devices with other jobs of its tenant that also allow it, if all devices are
-	// on one node. EstimatedMemoryMiB is then its part of each device. Without it a job has its devices to itself, and
-	// so has a job with parameter servers.
+	// AllowSharing lets the job share its devices with other jobs of its tenant that also allow it. EstimatedMemoryMiB is
+	// then its part of each device. Without it a job has its devices to itself, and so has a job with parameter servers.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
 	// ShareAcrossTenants also lets it share with jobs of other tenants that allow that too. A fatal fault of one job can
 	// end the others on the device.

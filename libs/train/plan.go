@@ -47,8 +47,8 @@ type Allocation struct {
 	Job     JobID      `json:"job"`
 	Node    NodeID     `json:"node"`
 	Devices []DeviceID `json:"devices"`
-	// Memory is the job's part of a device that it may share; 0 is the whole device. Beside is the primary job of the
-	// device, if this one joined it as a guest.
+	// Memory is the job's part of each device if it may share them; 0 is the whole device. Beside is the primary job of
+	// the devices, if this one joined it as a guest.
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 	Beside JobID      `json:"beside,omitempty"`
 	Reason Reason     `json:"reason"`
@@ -158,7 +158,7 @@ type Attempt struct {
 	Node       NodeID     `json:"node"`
 	Generation uint64     `json:"generation"`
 	Devices    []DeviceID `json:"devices"`
-	// Memory is its part of the device; 0 is the whole device.
+	// Memory is its part of each device; 0 is the whole device.
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 	// Parts are set instead of Node and Devices for a gang over several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
@@ -273,8 +273,11 @@ func (a Attempt) Places() []Part {
 // SetPlaces is the reverse of Places: one part is stored as the attempt's node, several as its parts.
 func (a *Attempt) SetPlaces(parts []Part) {
 	a.Node, a.Devices, a.Memory, a.Parts = "", nil, 0, nil
+	if len(parts) > 0 {
+		a.Memory = parts[0].Memory
+	}
 	if len(parts) == 1 {
-		a.Node, a.Devices, a.Memory = parts[0].Node, parts[0].Devices, parts[0].Memory
+		a.Node, a.Devices = parts[0].Node, parts[0].Devices
 	} else {
 		a.Parts = parts
 	}
@@ -317,6 +320,18 @@ func SamePlaces(a, b []Part) bool {
 	return true
 }
 
+// Meet reports whether a and b have a device in common.
+func Meet(a, b []Part) bool {
+	return slices.ContainsFunc(a, func(p Part) bool {
+		return slices.ContainsFunc(p.Devices, func(d DeviceID) bool { return Has(b, p.Node, d) })
+	})
+}
+
+// Has reports whether a device of a node is among parts.
+func Has(parts []Part, node NodeID, d DeviceID) bool {
+	return slices.ContainsFunc(parts, func(p Part) bool { return p.Node == node && slices.Contains(p.Devices, d) })
+}
+
 // Same reports whether two parts are the same devices with the same memory.
 func (p Part) Same(q Part) bool {
 	return p.Node == q.Node && p.Memory == q.Memory && SameDevices(p.Devices, q.Devices)
@@ -343,6 +358,15 @@ func JoinPlaces(parts []Part) string {
 	words := make([]string, len(parts))
 	for i, p := range parts {
 		words[i] = p.String() + " of " + string(p.Node)
+	}
+	return strings.Join(words, " and ")
+}
+
+// OnNodes prints parts in words with the names of their nodes.
+func OnNodes(parts []Part) string {
+	words := make([]string, len(parts))
+	for i, p := range parts {
+		words[i] = p.String() + " of node " + string(p.Node)
 	}
 	return strings.Join(words, " and ")
 }

@@ -123,13 +123,11 @@ func (s *straySweeper) adopt(ctx context.Context, f launch.Found, facts life) er
 	job, _ := s.cache.job(f.Job)
 	b := facts.started
 	a := train.Attempt{
-		Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Namespace: f.Namespace, Machine: b.Machine, LogFormat: job.Spec.LogFormat, Generation: b.Generation, Parts: b.Parts,
+		Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Namespace: f.Namespace, Machine: b.Machine, LogFormat: job.Spec.LogFormat, Generation: b.Generation,
 		Enforcement: b.Enforcement, ServerCount: b.Servers, FromScratch: b.FromScratch, StartedEpochs: b.EpochsDone, Resumed: job.Resumed,
 		Phase: train.PhaseRunning, ClaimedAt: facts.startedAt, StartedAt: facts.startedAt,
 	}
-	if len(b.Parts) == 0 {
-		a.Node, a.Devices, a.Memory = b.Node, b.Devices, b.Memory
-	}
+	a.SetPlaces(b.Places())
 	status, err := s.backend.Status(ctx, a)
 	if err != nil {
 		return err

@@ -51,13 +51,15 @@ func (t *tunings) since(a train.Attempt, now time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var last time.Time
-	for _, d := range a.Devices {
-		on, tuned := t.wanted[train.TuningKey(a.Node, d)]
-		switch {
-		case tuned && on.Settled.Code == "":
-			return now
-		case on.seen.After(last):
-			last = on.seen
+	for _, p := range a.Places() {
+		for _, d := range p.Devices {
+			on, tuned := t.wanted[train.TuningKey(p.Node, d)]
+			switch {
+			case tuned && on.Settled.Code == "":
+				return now
+			case on.seen.After(last):
+				last = on.seen
+			}
 		}
 	}
 	return last

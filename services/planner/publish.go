@@ -91,7 +91,7 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 // planned is the fact about an allocation of the newest plan.
 func (l *loop) planned(a train.Allocation) event.Planned {
 	body := event.Planned{
-		Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
+		Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
 		PowerWatts: l.cache.powerOf(a.Places()),
 	}
 	if finish := a.Forecast.Finish; finish != nil {

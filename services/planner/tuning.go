@@ -124,7 +124,7 @@ func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.En
 		return nil
 	}
 	record := tune.Record(e.Value)
-	record.Node, record.Device = tenants[0].attempt.Node, tenants[0].device
+	record.Node, record.Device = tenants[0].node, tenants[0].device
 	record.Bound(func(job train.JobID, attempt int) bool {
 		return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
 	})
@@ -256,6 +256,7 @@ func beatOf(m bus.Message) (tune.Beat, bool) {
 // job.
 type tenant struct {
 	attempt train.Attempt
+	node    train.NodeID
 	device  train.DeviceID
 	job     train.Job
 	model   train.Model
@@ -272,14 +273,18 @@ func (p *cache) tenants() map[string][]tenant {
 	devices := map[string][]tenant{}
 	for key, a := range p.attempts {
 		j, known := p.jobs[key]
-		if !known || a.Phase != train.PhaseRunning || len(a.Parts) > 0 {
+		if !known || a.Phase != train.PhaseRunning {
 			continue
 		}
 		wish, sized := p.wishes[key], *j
-		sized.Spec.BatchSize = wish.BatchOn(len(a.Devices), j.Spec.BatchSize)
-		for _, d := range a.Devices {
-			at := train.TuningKey(a.Node, d)
-			devices[at] = append(devices[at], tenant{a, d, sized, p.models[key], p.alone(a, *j), wish.Wants(train.SettingMicroBatch)})
+		sized.Spec.BatchSize = wish.BatchOn(a.DeviceCount(), j.Spec.BatchSize)
+		one := tenant{attempt: a, job: sized, model: p.models[key], alone: p.alone(a, *j), own: wish.Wants(train.SettingMicroBatch)}
+		for _, part := range a.Places() {
+			for _, d := range part.Devices {
+				at := train.TuningKey(part.Node, d)
+				one.node, one.device = part.Node, d
+				devices[at] = append(devices[at], one)
+			}
 		}
 	}
 	for _, all := range devices {
@@ -290,8 +295,9 @@ func (p *cache) tenants() map[string][]tenant {
 
 // alone returns the measured time of a step of a job alone on as many devices of such a type.
 func (p *cache) alone(a train.Attempt, j train.Job) float64 {
-	devices := p.nodes[string(a.Node)].Devices
-	at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == a.Devices[0] })
+	first := a.Places()[0]
+	devices := p.nodes[string(first.Node)].Devices
+	at := slices.IndexFunc(devices, func(d train.Device) bool { return slices.Contains(first.Devices, d.ID) })
 	if at < 0 {
 		return 0
 	}
@@ -299,7 +305,7 @@ func (p *cache) alone(a train.Attempt, j train.Job) float64 {
 	if met == nil {
 		return 0
 	}
-	seconds, _ := met.StepAlone(curve.KindOf(j.Spec).On(len(a.Devices)))
+	seconds, _ := met.StepAlone(curve.KindOf(j.Spec).On(a.DeviceCount(), len(a.Places())))
 	return seconds
 }
 
@@ -313,7 +319,7 @@ func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) contract.S
 	s := contract.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
 		AloneSeconds: t.alone,
-		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || t.own || len(t.attempt.Devices) > 1, Silent: !spoke,
+		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || t.own || t.attempt.DeviceCount() > 1, Silent: !spoke,
 	}
 	if s.Fixed {
 		return s

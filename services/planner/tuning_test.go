@@ -320,11 +320,16 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 	see()
 	kind := curve.KindOf(admitted("a", 1).Spec)
 	met.Measured(kind, nil, 0.25)
-	met.Measured(kind.On(2), nil, 0.4)
+	met.Measured(kind.On(2, 1), nil, 0.4)
+	met.Measured(kind.On(2, 2), nil, 0.6)
 	see()
 	wide := train.Attempt{Job: "a", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}
 	if got := s.cache.alone(wide, admitted("a", 1)); got != 0.4 {
 		t.Errorf("on two devices it takes %v s alone, want 0.4", got)
+	}
+	wide.SetPlaces([]train.Part{{Node: "n", Devices: wide.Devices[:1]}, {Node: "m", Devices: wide.Devices[:1]}})
+	if got := s.cache.alone(wide, admitted("a", 1)); got != 0.6 {
+		t.Errorf("on two nodes it takes %v s alone, want 0.6", got)
 	}
 	s.beat()
 	s.pass()

@@ -103,10 +103,12 @@ func (s *store) readInterference(ctx context.Context) error {
 func (e *estimator) trackDevices(j *learn.Job, m bus.Message, body any) {
 	switch b := body.(type) {
 	case *event.Started:
-		if b.Attempt > j.Attempt() && len(b.Parts) == 0 && len(b.Devices) > 0 {
-			at := make([]deviceKey, len(b.Devices))
-			for i, d := range b.Devices {
-				at[i] = deviceKey{b.Node, d}
+		if b.Attempt > j.Attempt() && len(b.Devices) > 0 {
+			var at []deviceKey
+			for _, p := range b.Places() {
+				for _, d := range p.Devices {
+					at = append(at, deviceKey{p.Node, d})
+				}
 			}
 			e.residency.started(j.ID, curve.KindOf(j.Spec), at, m.Time).limited = b.Enforcement == train.EnforcedByMPS
 		}

@@ -67,10 +67,14 @@ func newResidency() *residency {
 	return &residency{at: map[deviceKey][]*interval{}, live: map[train.JobID]*interval{}}
 }
 
-// started records the start of an attempt on devices of one node. Jobs on several nodes share none of their devices.
+// started records the start of an attempt on some devices.
 func (r *residency) started(job train.JobID, kind curve.Kind, at []deviceKey, since time.Time) *interval {
 	r.ended(job, since)
-	iv := &interval{job: job, kind: kind.On(len(at)), places: at, since: since, epochAt: since}
+	nodes := map[train.NodeID]bool{}
+	for _, p := range at {
+		nodes[p.node] = true
+	}
+	iv := &interval{job: job, kind: kind.On(len(at), len(nodes)), places: at, since: since, epochAt: since}
 	r.live[job] = iv
 	for _, p := range at {
 		r.at[p] = append(r.at[p], iv)
@@ -210,8 +214,7 @@ func (r *residency) coRunnersOn(iv *interval, at deviceKey, from, to time.Time) 
 		}
 	}
 	slices.SortFunc(others, func(x, y *interval) int {
-		return cmp.Or(cmp.Compare(x.kind.Family, y.kind.Family), cmp.Compare(x.kind.LocalBatch, y.kind.LocalBatch),
-			cmp.Compare(x.kind.Devices, y.kind.Devices), cmp.Compare(x.job, y.job))
+		return cmp.Or(curve.CompareKinds(x.kind, y.kind), cmp.Compare(x.job, y.job))
 	})
 	return others, true
 }

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -73,8 +74,16 @@ func TestEpochsWithTheSameCoRunnersAreMeasured(t *testing.T) {
 // A job on several devices goes at the pace of the slowest. Its epochs, and those of its co-runners, name every
 // possible cause.
 func TestCoRunnersOnSeveralDevices(t *testing.T) {
-	gpus := []deviceKey{{"n", "gpu:0"}, {"n", "gpu:1"}}
-	kind := func(family string, devices int) curve.Kind { return curve.Kind{Family: family}.On(devices) }
+	for nodes, gpus := range map[int][]deviceKey{1: {{"n", "gpu:0"}, {"n", "gpu:1"}}, 2: {{"n", "gpu:0"}, {"m", "gpu:0"}}} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) { seeCoRunners(t, gpus, nodes) })
+	}
+}
+
+func seeCoRunners(t *testing.T, gpus []deviceKey, nodes int) {
+	t.Helper()
+	kind := func(family string, devices int) curve.Kind {
+		return curve.Kind{Family: family}.On(devices, min(devices, nodes))
+	}
 	wide := kind("wide", 2)
 	type moment struct {
 		job train.JobID

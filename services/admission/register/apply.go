@@ -178,7 +178,7 @@ func planned(job *train.Job, f Fact, b *event.Planned, state train.State) bool {
 	if job.Withheld().Code != "" && waits(state) {
 		return true // the plan did not know yet
 	}
-	place := fmt.Sprintf("%s of node %s", train.JoinDevices(b.Devices), b.Node)
+	place := train.OnNodes(train.Attempt{Node: b.Node, Devices: b.Devices, Parts: b.Parts}.Places())
 	switch {
 	case state == train.StateStarting:
 		job.Devices = b.Devices
@@ -212,7 +212,7 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 		job.EpochsDone, job.EpochStep, job.Checkpoint = 0, 0, ""
 		warn(job, fmt.Sprintf("attempt %d begins again: no checkpoint of the job is left on %s", b.Attempt, cmp.Or(b.Machine, b.Node)))
 	}
-	message := fmt.Sprintf("attempt %d runs on %s of node %s", b.Attempt, train.JoinDevices(b.Devices), b.Node)
+	message := fmt.Sprintf("attempt %d runs on %s", b.Attempt, train.OnNodes(b.Places()))
 	switch {
 	case b.FromScratch:
 		message += ", begins again: no checkpoint is left"

@@ -45,7 +45,7 @@ func newSharing(h History, all []*life, known map[string]*curve.Interference) *s
 		kind := curve.KindOf(l.spec)
 		for _, a := range l.attempts {
 			for _, d := range a.on {
-				s.residencies[d] = append(s.residencies[d], residency{l, kind.On(len(a.on)), a.started, a.ended})
+				s.residencies[d] = append(s.residencies[d], residency{l, kind.On(len(a.on), a.nodes()), a.started, a.ended})
 			}
 		}
 	}
@@ -55,14 +55,9 @@ func newSharing(h History, all []*life, known map[string]*curve.Interference) *s
 // on lists the devices of an attempt.
 func on(b *event.Started) []deviceOf {
 	var all []deviceOf
-	for _, p := range b.Parts {
+	for _, p := range b.Places() {
 		for _, d := range p.Devices {
 			all = append(all, deviceOf{p.Node, d})
-		}
-	}
-	if len(b.Parts) == 0 {
-		for _, d := range b.Devices {
-			all = append(all, deviceOf{b.Node, d})
 		}
 	}
 	return all
@@ -104,7 +99,7 @@ func (s *sharing) alone(l *life, a attempt, from, to time.Time) float64 {
 // speed alone.
 func (s *sharing) rate(l *life, a attempt, from, to time.Time) float64 {
 	const slowest = 0.01
-	rate, self := math.Inf(1), curve.KindOf(l.spec).On(len(a.on))
+	rate, self := math.Inf(1), curve.KindOf(l.spec).On(len(a.on), a.nodes())
 	for _, d := range a.on {
 		var others []curve.Kind
 		for _, r := range s.others(l, d, from, to) {

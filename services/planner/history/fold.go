@@ -46,6 +46,15 @@ type attempt struct {
 	lost bool
 }
 
+// nodes returns the number of nodes that the attempt is on.
+func (a attempt) nodes() int {
+	nodes := map[train.NodeID]bool{}
+	for _, d := range a.on {
+		nodes[d.node] = true
+	}
+	return len(nodes)
+}
+
 // lives folds the facts into jobs, in the order of their first facts.
 func lives(h History) []*life {
 	devices := map[train.NodeID]string{}

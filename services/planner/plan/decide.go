@@ -73,8 +73,11 @@ func (d *decision) separate() {
 		d.sharing = colocate.New(d.Snapshot)
 		d.sharing.Separate()
 	}
-	place.Migrate(d.Snapshot)
+	place.Migrate(d.Snapshot, d.split)
 }
+
+// split parts a gang from those that it shares devices with.
+func (d *decision) split(g *cluster.Gang) { d.sharing.Split(g) }
 
 // reserve keeps idle devices for gangs that have waited for too long, and nominates guests.
 func (d *decision) reserve() {

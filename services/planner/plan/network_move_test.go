@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // between is a link between two nodes.
@@ -80,5 +82,37 @@ func TestASlowDeviceIsNotLeftForALossyLink(t *testing.T) {
 	s.Links = []Link{between(Link{Loss: 0.2}, "n3", "n0")}
 	if got := place(); got != "n0 n1" {
 		t.Errorf("for a slow device the gang goes across a lossy link: %s", got)
+	}
+}
+
+// A gang over a link that loses packets leaves it, and its co-runner stays: its devices are freed for nobody else.
+func TestAGangLeavesALossyLinkAndItsCoRunner(t *testing.T) {
+	s := running(smallNetwork(4), 10_000, "n1", "n2")
+	for i := range s.Nodes {
+		for k := range s.Nodes[i].Devices {
+			s.Nodes[i].Devices[k].Kind, s.Nodes[i].Devices[k].Memory = train.KindGPU, 16*unit.GiB
+		}
+	}
+	gang := &s.Jobs[0]
+	share := func(j *Job, gib int64, h Holding) {
+		j.Spec.AllowSharing, j.Spec.EstimatedMemoryMiB, h.Memory = true, gib<<10, unit.Bytes(gib)*unit.GiB
+		h.Parts = slices.Clone(h.Parts)
+		for i := range h.Parts {
+			h.Parts[i].Memory = h.Memory
+		}
+		j.Planned, j.Running = &h, &Running{Holding: h, Seconds: 1000, Epochs: 2, Spoke: true}
+	}
+	share(gang, 8, *gang.Planned)
+	beside := gangOf("beside", 1)
+	share(&beside, 4, Holding{Node: "n2", Devices: []train.DeviceID{"gpu:0"}, Beside: gang.ID})
+	s.Jobs = append(s.Jobs, beside)
+	s.Links = []Link{between(Link{Loss: 0.2}, "n2", "n1")}
+	for _, p := range []Policy{Switchyard{}, FIFO{}} {
+		made := Decide(s, p)
+		moved, _ := made.Find("gang")
+		stays, has := made.Find("beside")
+		if got := nodesOf(moved); got == "n1 n2" || moved.Reason.Code != ReasonLinkDegraded || !has || stays.Node != "n2" || stays.Beside != "" {
+			t.Errorf("%s: the gang is on %s, its co-runner on %s beside %q:\n%s", p.Name(), got, stays.Node, stays.Beside, words(made))
+		}
 	}
 }

@@ -145,6 +145,9 @@ func (d *productDay) node(i int) train.Node {
 func (d *productDay) job() plan.Job {
 	d.born++
 	least := d.between(1, 3)
+	if d.has[withSpread] && d.chance(30) {
+		least += d.between(1, 5)
+	}
 	spec := train.Spec{
 		MinDevices: least, MaxDevices: least + d.between(0, 3), BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: d.between(1, 30),
 		Tenant: fmt.Sprint("t", d.between(0, 2)), EstimatedHours: float64(d.between(0, 2)), Command: []string{fmt.Sprint("program", d.between(0, 3))},
@@ -165,7 +168,7 @@ func (d *productDay) job() plan.Job {
 		spec.Strategy = train.StrategyParameterServer
 		spec.ParameterServers = &train.ServersSpec{Max: d.between(1, 4), Cores: d.between(1, 2), MemoryMiB: 1024 * int64(d.between(0, 2)), Async: d.chance(40)}
 	case d.has[withSharing] && d.chance(60):
-		spec.AllowSharing, spec.EstimatedMemoryMiB = true, 1024*int64(d.between(1, 10))
+		spec.AllowSharing, spec.EstimatedMemoryMiB, spec.ShareAcrossTenants = true, 1024*int64(d.between(1, 10)), d.chance(50)
 		if d.chance(70) {
 			spec.MaxDevices = least
 		}
@@ -231,7 +234,7 @@ func (d *productDay) interfere() {
 		d.state.Interference = map[string]*curve.Interference{key: curve.NewInterference("", nil)}
 	}
 	kind := func() curve.Kind {
-		return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3))
+		return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3), d.between(1, 2))
 	}
 	for range d.between(0, 3) {
 		d.state.Interference[key].Measured(kind(), []curve.Kind{kind()}, 0.05+0.95*d.dice.Float64())
@@ -441,15 +444,14 @@ func (c *promises) complete() {
 	}
 }
 
-// devices: each one exists and is given whole to one job, or in parts to jobs of one tenant that agree to share and fit
-// together.
+// devices: each one exists and is given whole to one job, or in parts to jobs that agree to share and fit together. A
+// job has as much of each of its devices, which are alike.
 func (c *promises) devices() {
 	type use struct {
-		whole  int
-		parts  unit.Bytes
-		jobs   []train.JobID
-		first  int
-		tenant map[string]bool
+		whole int
+		parts unit.Bytes
+		jobs  []train.JobID
+		first int
 	}
 	used := map[string]*use{}
 	for _, a := range c.plan.Allocations {
@@ -461,11 +463,15 @@ func (c *promises) devices() {
 				}
 				key := string(part.Node) + "/" + string(id)
 				if used[key] == nil {
-					used[key] = &use{tenant: map[string]bool{}}
+					used[key] = &use{}
 				}
 				u := used[key]
+				for _, other := range u.jobs {
+					if x, y := c.jobs[other].Spec, c.jobs[a.Job].Spec; x.Tenant != y.Tenant && !(x.ShareAcrossTenants && y.ShareAcrossTenants) {
+						c.fail("%s is given to %s of tenant %s and to %s of tenant %s", key, other, x.Tenant, a.Job, y.Tenant)
+					}
+				}
 				u.jobs = append(u.jobs, a.Job)
-				u.tenant[c.jobs[a.Job].Spec.Tenant] = true
 				if a.Beside == "" {
 					u.first++
 				}
@@ -477,11 +483,14 @@ func (c *promises) devices() {
 				} else if u.parts += part.Memory; u.parts > dev.Memory {
 					c.fail("jobs %v have %s of the %s of %s", u.jobs, u.parts, dev.Memory, key)
 				}
+				if first := a.Places()[0]; part.Memory != first.Memory || part.Memory > 0 && dev.Type() != c.device(first.Node, first.Devices[0]).Type() {
+					c.fail("%s has unlike parts: %s", a.Job, train.JoinPlaces(a.Places()))
+				}
 				if part.Memory > 0 && !c.jobs[a.Job].Spec.AllowSharing {
 					c.fail("%s shares %s and has not agreed to", a.Job, key)
 				}
-				if len(u.jobs) > 1 && (u.whole > 0 || len(u.tenant) > 1) {
-					c.fail("%s is given to %v of tenants %v", key, u.jobs, slices.Sorted(maps.Keys(u.tenant)))
+				if len(u.jobs) > 1 && u.whole > 0 {
+					c.fail("%s is given to %v", key, u.jobs)
 				}
 			}
 		}
@@ -547,31 +556,32 @@ func (c *promises) servers() {
 	}
 }
 
-// charged counts each device once for quota and power, and apart those of attempts that cannot be asked to leave.
-func (c *promises) charged() (devices, stuck map[string]train.Device, tenant map[string]string) {
-	devices, stuck, tenant = map[string]train.Device{}, map[string]train.Device{}, map[string]string{}
+// charged counts the devices that some jobs have, each once, and apart those of attempts that cannot be asked to leave.
+func (c *promises) charged(counts func(train.Spec) bool) (devices, stuck map[string]train.Device) {
+	devices, stuck = map[string]train.Device{}, map[string]train.Device{}
 	for _, a := range c.plan.Allocations {
 		for _, part := range a.Places() {
 			for _, id := range part.Devices {
 				key := string(part.Node) + "/" + string(id)
-				devices[key], tenant[key] = *c.device(part.Node, id), c.jobs[a.Job].Spec.Tenant
+				if !counts(c.jobs[a.Job].Spec) {
+					continue
+				}
+				devices[key] = *c.device(part.Node, id)
 				if unasked(c.jobs[a.Job]) {
 					stuck[key] = devices[key]
 				}
 			}
 		}
 	}
-	return devices, stuck, tenant
+	return devices, stuck
 }
 
+// quotas: a device counts once for each tenant that has jobs on it.
 func (c *promises) quotas() {
-	devices, stuck, tenant := c.charged()
 	has, must := map[string]int{}, map[string]int{}
-	for key := range devices {
-		has[tenant[key]]++
-	}
-	for key := range stuck {
-		must[tenant[key]]++
+	for t := range c.day.state.Quotas {
+		devices, stuck := c.charged(func(s train.Spec) bool { return s.Tenant == t })
+		has[t], must[t] = len(devices), len(stuck)
 	}
 	for t, quota := range c.day.state.Quotas {
 		if has[t] > max(quota, must[t]) {
@@ -585,7 +595,7 @@ func (c *promises) power() {
 	if budget == 0 {
 		return
 	}
-	devices, stuck, _ := c.charged()
+	devices, stuck := c.charged(func(train.Spec) bool { return true })
 	idle, draw, least := 0.0, 0.0, 0.0
 	for _, n := range c.day.state.Nodes {
 		for _, d := range n.Devices {

@@ -173,7 +173,7 @@ func (d *day) meet() {
 		d.state.Interference = map[string]*curve.Interference{key: curve.NewInterference("", nil)}
 	}
 	kind := func() curve.Kind {
-		return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3))
+		return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3), d.between(1, 2))
 	}
 	for range d.between(1, 6) {
 		others := []curve.Kind{kind(), kind()}[:d.between(1, 2)]
@@ -253,7 +253,7 @@ func checkDevices(t *rapid.T, s State, p train.Plan) {
 	for _, a := range p.Allocations {
 		n := slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == a.Node })
 		if n < 0 {
-			t.Fatalf("%s is on node %s, which is gone", a.Job, a.Node)
+			t.Fatalf("%s is on node %s, which is gone: %s\n%s\n%s", a.Job, a.Node, train.JoinPlaces(a.Places()), words(p), jobWords(s))
 		}
 		for _, d := range a.Devices {
 			if !slices.ContainsFunc(s.Nodes[n].Devices, func(x train.Device) bool { return x.ID == d }) {

@@ -357,7 +357,7 @@ func (s *story) met(t *testing.T, d *datadriven.TestData) {
 	for _, a := range d.CmdArgs {
 		for _, id := range a.Vals {
 			if i := slices.IndexFunc(s.state.Jobs, func(j Job) bool { return a.Key == "beside" && string(j.ID) == id }); i >= 0 {
-				others = append(others, curve.KindOf(s.state.Jobs[i].Spec).On(count(t, d, "of", 1)))
+				others = append(others, curve.KindOf(s.state.Jobs[i].Spec).On(count(t, d, "of", 1), count(t, d, "across", 1)))
 			}
 		}
 	}
@@ -366,7 +366,7 @@ func (s *story) met(t *testing.T, d *datadriven.TestData) {
 		s.state.Interference[key] = curve.NewInterference("", nil)
 	}
 	for range count(t, d, "times", 1) {
-		s.state.Interference[key].Measured(curve.KindOf(s.find(t, d).Spec).On(count(t, d, "devices", 1)), others, float64(count(t, d, "rate", 0))/100)
+		s.state.Interference[key].Measured(curve.KindOf(s.find(t, d).Spec).On(count(t, d, "devices", 1), count(t, d, "nodes", 1)), others, float64(count(t, d, "rate", 0))/100)
 	}
 }
 

@@ -54,3 +54,41 @@ func TestTenantsShareADeviceWhereBothAllowIt(t *testing.T) {
 		}
 	}
 }
+
+// A gang of b over two nodes comes beside one of a, if the quota of b leaves it the devices: they count for both
+// tenants. So the gang keeps them when that of a has ended.
+func TestAGuestCountsAgainstTheQuotaOfItsTenant(t *testing.T) {
+	for _, policy := range Policies() {
+		for quota, runs := range map[int]bool{1: false, 2: true} {
+			s := State{Now: time.Unix(1000, 0), Tuning: Tuning{AtEpochs: true}, Quotas: map[string]int{"b": quota}}
+			for _, id := range []train.NodeID{"n0", "n1"} {
+				s.Nodes = append(s.Nodes, train.Node{ID: id, Backend: train.BackendKubernetes, Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 16 * unit.GiB}}})
+			}
+			for i, tenant := range []string{"a", "b"} {
+				s.Jobs = append(s.Jobs, Job{ID: train.JobID(tenant), Priority: 50, SubmittedAt: time.Unix(int64(i), 0), Spec: train.Spec{
+					Tenant: tenant, ShareAcrossTenants: true, AllowSharing: true, EstimatedMemoryMiB: 4 << 10, Command: []string{tenant},
+					MinDevices: 2, MaxDevices: 2, MaxEpochs: 10, BatchSize: 32, TrainingSetSize: 320,
+				}})
+			}
+			p := Decide(s, policy)
+			if b, has := p.Find("b"); has != runs || runs && (b.Beside != "a" || len(b.Parts) != 2) {
+				t.Errorf("%s, quota %d: b runs: %v:\n%s", policy.Name(), quota, has, words(p))
+			}
+			if !runs {
+				if why := p.Waiting[0].Blockers[0]; why.Code != ReasonQuotaReached {
+					t.Errorf("%s: b waits: %v", policy.Name(), why)
+				}
+				continue
+			}
+			for i := range s.Jobs {
+				a, _ := p.Find(s.Jobs[i].ID)
+				h := holdingOf(a)
+				s.Jobs[i].Planned, s.Jobs[i].Running = h, &Running{Holding: *h, Seconds: 100, Epochs: 2, Spoke: true}
+			}
+			s.Jobs = s.Jobs[1:]
+			if b, has := Decide(s, policy).Find("b"); !has || b.Reason.Code != ReasonKept {
+				t.Errorf("%s: after the end of a: %v %+v", policy.Name(), has, b.Reason)
+			}
+		}
+	}
+}

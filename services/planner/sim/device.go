@@ -112,7 +112,7 @@ func kinds(jobs []*job, except int) []curve.Kind {
 }
 
 // kind is the kind of the job on what it holds.
-func (j *job) kind() curve.Kind { return j.own.On(j.devices()) }
+func (j *job) kind() curve.Kind { return j.own.On(j.devices(), len(j.parts)) }
 
 // occupied is how many devices a job keeps busy: of a shared device its share by number.
 func (j *job) occupied(u uses) float64 {

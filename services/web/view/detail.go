@@ -203,7 +203,7 @@ func Neighbours(plan *train.Plan, job train.JobID) (mine train.Allocation, besid
 		return mine, nil
 	}
 	for _, a := range plan.Allocations {
-		if a.Job != job && a.Node == mine.Node && a.Memory > 0 && slices.ContainsFunc(a.Devices, func(d train.DeviceID) bool { return slices.Contains(mine.Devices, d) }) {
+		if a.Job != job && a.Memory > 0 && train.Meet(a.Places(), mine.Places()) {
 			beside = append(beside, a)
 		}
 	}
@@ -218,11 +218,12 @@ func company(x *index.Index, job train.JobID) (beside []Neighbour, met *curve.In
 			beside = append(beside, Neighbour{*other, a})
 		}
 	}
-	node := x.Nodes.Get(string(mine.Node))
+	first := mine.Places()[0]
+	node := x.Nodes.Get(string(first.Node))
 	if len(beside) == 0 || node == nil {
 		return beside, nil
 	}
-	if i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return slices.Contains(mine.Devices, d.ID) }); i >= 0 {
+	if i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return slices.Contains(first.Devices, d.ID) }); i >= 0 {
 		met = x.Met.Get(curve.InterferenceKey(&node.Devices[i]))
 	}
 	return beside, met

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
@@ -34,7 +35,7 @@ func fakeNodes(t testing.TB, n, gpus int) *yard {
 		}
 		for g := range gpus {
 			node.Devices = append(node.Devices, train.Device{
-				ID: train.DeviceID(fmt.Sprintf("gpu:%d", g)), Kind: train.KindGPU, UUID: fmt.Sprintf("GPU-%d", g), Resource: resourceOf(g), Units: 16,
+				ID: train.DeviceID(fmt.Sprintf("gpu:%d", g)), Kind: train.KindGPU, UUID: fmt.Sprintf("GPU-%d", g), Resource: resourceOf(g), Units: 16, Memory: 16 * unit.GiB,
 			})
 		}
 		_, err := kv.Swap(y.ctx, string(node.ID), node, 0)

@@ -1,11 +1,13 @@
 package jobs
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // The planner decides: one job has a GPU to itself, two jobs share the other one, and a third that does not fit waits
@@ -129,4 +131,45 @@ func (y *yard) units(pod string, device train.DeviceID) string {
 		}
 	}
 	return y.kubectl("get", "pod", pod, "-n", y.namespace, "-o", "jsonpath={.spec.containers[0].resources.limits."+resource+"}")
+}
+
+// Two gangs over the same nodes share a GPU of each: each pod asks for its gang's part of the GPU of its node. One pod
+// is deleted: its gang begins again beside the other, which goes on.
+func TestGangsOverNodesShareGPUs(t *testing.T) {
+	y := fakeNodes(t, 2, 1)
+	gangs := map[train.JobID]int64{"large": 10, "small": 5}
+	var planned []train.Allocation
+	for id, gib := range gangs {
+		y.submit(id, 5, 1, func(s *train.Spec) {
+			s.MinDevices, s.MaxDevices, s.Launch, s.AllowSharing, s.EstimatedMemoryMiB = 2, 2, train.LaunchPerNode, true, gib<<10
+		})
+		a := gang(id, 0, 1)
+		a.Memory = unit.Bytes(gib) * unit.GiB
+		for i := range a.Parts {
+			a.Parts[i].Memory = a.Memory
+		}
+		planned = append(planned, a)
+	}
+	y.plan(planned...)
+	limit := "jsonpath={.spec.containers[0].resources.limits." + strings.ReplaceAll(resourceOf(0), ".", `\.`) + "}@{.spec.nodeName}"
+	asks := func(attempt map[train.JobID]int) {
+		t.Helper()
+		for id, gib := range gangs {
+			if a := y.running(id, attempt[id]); a.Memory != unit.Bytes(gib)*unit.GiB || len(a.Parts) != 2 {
+				t.Errorf("%s has %s", id, train.JoinPlaces(a.Places()))
+			}
+			for rank := range 2 {
+				want := fmt.Sprintf("%d@kwok-%d", gib, rank)
+				if got := y.kubectl("get", "pod", train.PodName(id, attempt[id], rank), "-n", y.namespace, "-o", limit); got != want {
+					t.Errorf("rank %d of %s asks for %s, want %s", rank, id, got, want)
+				}
+			}
+		}
+	}
+	asks(map[train.JobID]int{"large": 1, "small": 1})
+	y.kubectl("delete", "pod", "small-1-1", "-n", y.namespace, "--wait=false")
+	asks(map[train.JobID]int{"large": 1, "small": 2})
+	y.cancel("large")
+	y.cancel("small")
+	y.nothingLeft()
 }

@@ -56,7 +56,7 @@ func (y onBus) Job(ctx context.Context, ref string, unknown int) (view.Detail, e
 		}
 	}
 	if len(beside) > 0 {
-		err = errors.Join(err, Load(ctx, y.bus, x.Met), LoadKeys(ctx, y.bus, x.Nodes, string(mine.Node)))
+		err = errors.Join(err, Load(ctx, y.bus, x.Met), LoadKeys(ctx, y.bus, x.Nodes, string(mine.Places()[0].Node)))
 	}
 	err = errors.Join(
 		err, LoadKeys(ctx, y.bus, x.Attempts, id), LoadKeys(ctx, y.bus, x.Reports, id+".*"), LoadKeys(ctx, y.bus, x.Models, id),

@@ -177,9 +177,19 @@ func TestDescribeNamesCoRunners(t *testing.T) {
 	p.Generation, p.Allocations[0].Devices = 2, []train.DeviceID{"gpu:0", "gpu:1"}
 	p.Allocations = append(p.Allocations, train.Allocation{Job: "three", Node: "n", Devices: []train.DeviceID{"gpu:1"}, Memory: unit.GiB, Reason: train.Reason{Code: "Placed"}})
 	clitest.Publish(t, s.Bus, event.Fact{Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: "plan/2", Body: event.PlanDecided{Plan: p}})
-	met.Known.Measured(kind("one").On(2), []curve.Kind{kind("two")}, 0.9)
-	met.Known.Measured(kind("one").On(2), []curve.Kind{kind("three")}, 0.5)
+	met.Known.Measured(kind("one").On(2, 1), []curve.Kind{kind("two")}, 0.9)
+	met.Known.Measured(kind("one").On(2, 1), []curve.Kind{kind("three")}, 0.5)
 	clitest.Put(t, s.Bus, contract.Interference, curve.InterferenceKey(&device), *met)
 	told(", measured 50 % (1 measurement)\n")
+	told("beside two, three: ")
+
+	// Over two nodes, with three on the second.
+	gang := &p.Allocations[0]
+	gang.Node, gang.Devices, gang.Parts = "", nil, []train.Part{{Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: gang.Memory}, {Node: "m", Devices: []train.DeviceID{"gpu:1"}, Memory: gang.Memory}}
+	p.Generation, p.Allocations[2].Node = 3, "m"
+	clitest.Publish(t, s.Bus, event.Fact{Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: "plan/3", Body: event.PlanDecided{Plan: p}})
+	met.Known.Measured(kind("one").On(2, 2), []curve.Kind{kind("three")}, 0.7)
+	clitest.Put(t, s.Bus, contract.Interference, curve.InterferenceKey(&device), *met)
+	told(", measured 69 % (1 measurement)\n")
 	told("beside two, three: ")
 }

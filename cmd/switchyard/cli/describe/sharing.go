@@ -43,12 +43,17 @@ func rate(v *explain.Company, known *curve.Interference, tenants []share.Tenant)
 	}
 }
 
-// tenantOn describes a job on the devices that two allocations share, by the index of each device.
+// tenantOn describes a job on the devices that two allocations share, numbered in the order of the second.
 func tenantOn(job train.Job, has, of train.Allocation) share.Tenant {
-	t := share.Tenant{Kind: curve.KindOf(job.Spec).On(len(has.Devices))}
-	for i, d := range of.Devices {
-		if slices.Contains(has.Devices, d) {
-			t.On = append(t.On, i)
+	places := has.Places()
+	t := share.Tenant{Kind: curve.KindOf(job.Spec).On(len(train.AllDevices(places)), len(places))}
+	number := 0
+	for _, p := range of.Places() {
+		for _, d := range p.Devices {
+			if train.Has(places, p.Node, d) {
+				t.On = append(t.On, number)
+			}
+			number++
 		}
 	}
 	return t

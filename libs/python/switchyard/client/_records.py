@@ -405,10 +405,11 @@ class _Kind(TypedDict):
 
 
 class Kind(_Kind, total=False):
-    """Kind is a class of jobs that disturb others alike: a program, its batch per device, and its number of devices."""
+    """Kind is a class of jobs that disturb others alike: a program, its batch per device, and its number of devices and nodes."""
 
     local_batch: int
     devices: int
+    nodes: int
 
 
 class _Pace(TypedDict):

@@ -301,8 +301,8 @@ func (s *Snapshot) Named(p Placement) []train.Part {
 		}
 		parts = append(parts, train.Part{Node: n.ID, Devices: ids})
 	}
-	if len(p.Parts) == 1 {
-		parts[0].Memory = p.Memory
+	for i := range parts {
+		parts[i].Memory = p.Memory
 	}
 	return parts
 }

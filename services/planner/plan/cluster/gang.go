@@ -316,11 +316,11 @@ func (g *Gang) DeviceMemory() unit.Bytes {
 	return measured
 }
 
-// PartOf is how much of each of some devices of one node a gang has: what it runs with there, else what it needs; 0 if
-// it has them as a whole.
+// PartOf is how much of each of some devices a gang has: what it runs with there, else what it needs; 0 if it has them
+// as a whole.
 func (s *Snapshot) PartOf(g *Gang, at []Spot) unit.Bytes {
 	if r := g.Running; r != nil && !r.StopPending && (g.Overused.Empty() || g.Silent) {
-		if on, ok := s.Locate(&r.Holding); ok && sameSpots(on, at) {
+		if on, ok := s.Locate(&r.Holding); ok && on.Size() == len(at) && Within(at, on.Spots()) {
 			return r.Memory
 		}
 	}
@@ -332,22 +332,10 @@ func (s *Snapshot) GuestPart(g *Gang, at []Spot) unit.Bytes {
 	return cmp.Or(s.PartOf(g, at), s.PartFor(g.DeviceMemory(), at))
 }
 
-func sameSpots(p Placement, at []Spot) bool {
-	if len(p.Parts) != 1 || len(at) != p.Parts[0].Count {
-		return false
-	}
-	for i, d := range p.Parts[0].Devices {
-		if at[i] != (Spot{p.Parts[0].Node, d}) {
-			return false
-		}
-	}
-	return true
-}
-
 // PartFor is the least part with so much memory that can be accounted for on each of some devices; 0 if they cannot be
 // shared, or are of several types.
 func (s *Snapshot) PartFor(memory unit.Bytes, at []Spot) unit.Bytes {
-	if len(at) == 0 || !s.Nodes[at[0].Node].Shared {
+	if len(at) == 0 {
 		return 0
 	}
 	first := s.Device(at[0])
@@ -355,7 +343,7 @@ func (s *Snapshot) PartFor(memory unit.Bytes, at []Spot) unit.Bytes {
 		before = memory
 		for _, d := range at {
 			device := s.Device(d)
-			if d.Node != at[0].Node || device.Type() != first.Type() || device.Driver != first.Driver {
+			if !s.Nodes[d.Node].Shared || device.Type() != first.Type() || device.Driver != first.Driver {
 				return 0
 			}
 			memory = device.Share(memory)

@@ -20,7 +20,7 @@ func (s *Snapshot) FindHoldings() {
 		if !ok {
 			continue
 		}
-		if h.at[g] = p; g.Shares() && len(p.Parts) == 1 {
+		if h.at[g] = p; g.Shares() {
 			sharers = append(sharers, g)
 		}
 	}
@@ -115,7 +115,7 @@ func lesser(h *state.Holding, devices int, runs *state.Running) *state.Holding {
 	kept = slices.DeleteFunc(kept, func(p train.Part) bool { return len(p.Devices) == 0 })
 	less := *h
 	if less.Parts = kept; len(kept) == 1 {
-		less.Node, less.Devices, less.Memory, less.Parts = kept[0].Node, kept[0].Devices, kept[0].Memory, nil
+		less.Node, less.Devices, less.Parts = kept[0].Node, kept[0].Devices, nil
 	}
 	return &less
 }
@@ -233,8 +233,8 @@ func (h *holdings) join(g *Gang) bool {
 	return true
 }
 
-// MayJoin reports whether a gang may have devices of a node beside their primary and its guests: their tenants allow
-// it, each device has the memory, and if two gangs meet, one has all devices of the other.
+// MayJoin reports whether a gang may have devices beside their primary and its guests: their tenants allow it, each
+// device has the memory, and if two gangs meet, one has all devices of the other.
 func (s *Snapshot) MayJoin(g, primary *Gang, at []Spot) bool {
 	part := s.GuestPart(g, at)
 	if part == 0 || !primary.Shares() || primary.Held.Memory == 0 || !primary.SharesWith(g) || !Within(at, primary.Held.Spots()) {

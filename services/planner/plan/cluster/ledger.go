@@ -13,7 +13,7 @@ import (
 // long. A gang gets something by Take, TakeHeld or Join only.
 //
 // During the policy phase gangs take numbers of devices of a node; Name enters which ones. A device that several gangs
-// share counts once.
+// share counts once, and against the quota of each tenant that has a gang on it.
 type Ledger struct {
 	s     *Snapshot
 	nodes []account
@@ -23,6 +23,8 @@ type Ledger struct {
 	granted map[string]int
 	budget  float64
 	given   int
+	// owned counts the gangs of tenants with a quota that have a named device.
+	owned map[owned]int
 	// claims are the holdings of gangs that were not served yet.
 	claims claims
 
@@ -32,6 +34,12 @@ type Ledger struct {
 	version int
 	// changed is called with each node whose free devices have changed.
 	changed func(node int)
+}
+
+// owned is a device that gangs of a tenant have.
+type owned struct {
+	tenant string
+	at     Spot
 }
 
 // claims counts claimed devices, in total and by tenant, and their power in watts.
@@ -72,7 +80,7 @@ const slackWatts = 1e-3
 
 func newLedger(s *Snapshot) *Ledger {
 	l := &Ledger{s: s, nodes: make([]account, len(s.Nodes)), granted: s.State.Quotas, quotas: maps.Clone(s.State.Quotas), watts: math.Inf(1)}
-	l.claims.of = map[string]int{}
+	l.claims.of, l.owned = map[string]int{}, map[owned]int{}
 	holders, used, machines := make([]int, s.Total), make([]unit.Bytes, s.Total), make([]machine, len(s.Nodes))
 	for i := range s.Nodes {
 		n, at := len(s.Nodes[i].Devices), &machines[i]
@@ -217,7 +225,7 @@ func (l *Ledger) hasRoom(g *Gang, node, fresh, workers, servers int) bool {
 }
 
 // Take gives a gang a placement instead of its present one. If the placement is not available, Take changes nothing and
-// returns false. Gangs of one tenant may share named devices as far as their memory allows.
+// returns false. Gangs may share named devices as far as their memory allows.
 func (l *Ledger) Take(g *Gang, p Placement) bool {
 	mark := l.Mark()
 	l.Return(g)
@@ -253,21 +261,34 @@ func (l *Ledger) Covers(g *Gang, p Placement) bool {
 }
 
 func (l *Ledger) covers(g *Gang, p Placement) bool {
-	p = p.unshared()
-	devices, watts := 0, 0.0
+	devices, watts, charged := 0, 0.0, 0
 	for i := range p.Parts {
 		part := &p.Parts[i]
+		charged += l.charged(g, part)
 		open, own, ok := l.fresh(g, part, p.Memory)
 		if !ok || open > 0 && open > l.FreeFor(g, part.Node) || !l.hasRoom(g, part.Node, open+own, part.Count, part.Servers) {
 			return false
 		}
 		devices, watts = devices+open+own, watts+float64(open+own)*l.s.Nodes[part.Node].Watts
 	}
-	if devices == 0 {
-		return true
-	}
 	quota, power := l.unreserved(g)
-	return devices <= quota && watts <= power+slackWatts
+	return (charged == 0 || charged <= quota) && (devices == 0 || watts <= power+slackWatts)
+}
+
+// charged is how many devices of a part would count against the quota of a gang's tenant besides those that count
+// already.
+func (l *Ledger) charged(g *Gang, part *Part) int {
+	_, bound := l.quotas[g.Spec.Tenant]
+	if part.Devices == nil || !bound {
+		return part.Count
+	}
+	n := 0
+	for _, d := range part.Devices {
+		if l.owned[owned{g.Spec.Tenant, Spot{part.Node, d}}] == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // fresh is how many devices of a part nobody has yet: open ones, and closed ones that the gang is on. It returns false
@@ -307,7 +328,7 @@ func (l *Ledger) Return(g *Gang) {
 // enter books a placement for a gang instead of its previous one.
 func (l *Ledger) enter(g *Gang, p Placement, named bool) {
 	l.changes = append(l.changes, change{g, g.Got, g.named})
-	l.replace(g, p.unshared(), named)
+	l.replace(g, p, named)
 }
 
 func (l *Ledger) replace(g *Gang, p Placement, named bool) {
@@ -322,6 +343,7 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 	for i := range p.Parts {
 		part := &p.Parts[i]
 		a, n, closed := &l.nodes[part.Node], part.Count, 0
+		l.charge(g, part, named, sign)
 		if named {
 			n = 0
 			for _, d := range part.Devices {
@@ -336,9 +358,6 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 		}
 		a.taken += sign * (n - closed)
 		l.given += sign * n
-		if _, bound := l.quotas[g.Spec.Tenant]; bound {
-			l.quotas[g.Spec.Tenant] -= sign * n
-		}
 		l.watts -= float64(sign*n) * l.s.Nodes[part.Node].Watts
 		cores, ram := g.Needs(part.Count, part.Servers)
 		if l.s.Nodes[part.Node].Slots {
@@ -347,6 +366,25 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 		a.machine.cores, a.machine.ram = a.machine.cores-sign*cores, a.machine.ram-int64(sign)*ram
 		l.touch(part.Node)
 	}
+}
+
+// charge counts a part against the quota of a gang's tenant: each device once, however many of its gangs have it.
+func (l *Ledger) charge(g *Gang, part *Part, named bool, sign int) {
+	if _, bound := l.quotas[g.Spec.Tenant]; !bound {
+		return
+	}
+	n := part.Count
+	if named {
+		n = 0
+		for _, d := range part.Devices {
+			at := owned{g.Spec.Tenant, Spot{part.Node, d}}
+			if before := l.owned[at]; before == 0 && sign > 0 || before == 1 && sign < 0 {
+				n++
+			}
+			l.owned[at] += sign
+		}
+	}
+	l.quotas[g.Spec.Tenant] -= sign * n
 }
 
 // Name enters which devices a gang has of what it was given by number.

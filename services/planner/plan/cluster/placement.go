@@ -29,10 +29,16 @@ func CompareSpots(x, y Spot) int {
 	return cmp.Or(cmp.Compare(x.Node, y.Node), cmp.Compare(x.Device, y.Device))
 }
 
-// unshared is the placement as the ledger enters it: over several nodes a gang has its devices whole.
-func (p Placement) unshared() Placement {
-	if len(p.Parts) > 1 {
-		p.Memory = 0
+// On returns a placement on some devices, as much of each.
+func On(at []Spot, part unit.Bytes) Placement {
+	p := Placement{Memory: part}
+	for _, d := range at {
+		last := len(p.Parts) - 1
+		if last < 0 || p.Parts[last].Node != d.Node {
+			p.Parts = append(p.Parts, Part{Node: d.Node})
+			last++
+		}
+		p.Parts[last].Devices, p.Parts[last].Count = append(p.Parts[last].Devices, d.Device), p.Parts[last].Count+1
 	}
 	return p
 }

@@ -36,6 +36,8 @@ type Sharing struct {
 	best map[likeness]bestPlace
 	// most is the most memory that is left to gangs of a tenant, a class and a size.
 	most map[memoryKey]unit.Bytes
+	// quotas are what those of tenants leave beside all that is held and nominated, or given.
+	quotas map[string]int
 }
 
 type bestPlace struct {
@@ -79,7 +81,7 @@ func (c *Sharing) Look() {
 	c.devices, c.by = nil, make([][]*device, len(c.s.Nodes))
 	c.refused, c.best, c.most = map[likeness]unit.Bytes{}, map[likeness]bestPlace{}, map[memoryKey]unit.Bytes{}
 	for _, g := range c.s.Gangs {
-		if p := c.at(g); g.Shares() && g.Primary == nil && len(p.Parts) == 1 {
+		if p := c.at(g); g.Shares() && g.Primary == nil {
 			c.open(g, p)
 		}
 	}
@@ -155,7 +157,16 @@ func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
 			}
 		}
 	}
-	return cluster.Within(at, g.Held.Spots()) || g.Suits(&c.s.Nodes[at[0].Node])
+	return cluster.Within(at, g.Held.Spots()) || c.suits(g, at)
+}
+
+// suits says whether a gang may come to some devices: their nodes suit it, and no bad link is between them.
+func (c *Sharing) suits(g *cluster.Gang, at []cluster.Spot) bool {
+	island := c.s.Nodes[at[0].Node].Island
+	return !slices.ContainsFunc(at, func(d cluster.Spot) bool {
+		n := &c.s.Nodes[d.Node]
+		return !g.Suits(n) || n.Island != island && d.Node != at[0].Node
+	})
 }
 
 // likeness holds what decides whether a waiting gang finds a place beside others: equal gangs all find one, or all do
@@ -188,7 +199,9 @@ func (c *Sharing) choose(g *cluster.Gang) []cluster.Spot {
 			return nil
 		}
 	}
-	fitting := c.unlike(slices.DeleteFunc(c.rooms(g), func(at []cluster.Spot) bool { return c.Kept.From(g, at) }))
+	fitting := c.unlike(slices.DeleteFunc(c.rooms(g), func(at []cluster.Spot) bool {
+		return c.Kept.From(g, at) || c.charged(g, at) > c.quota(g)
+	}))
 	places := make([]share.Place, len(fitting))
 	for i, at := range fitting {
 		places[i] = share.Place{Model: c.known(at[0]), Newcomer: c.tenant(g, at), Tenants: c.tenants(c.company(at))}
@@ -234,13 +247,17 @@ func (c *Sharing) unlike(places [][]cluster.Spot) [][]cluster.Spot {
 }
 
 // rooms are the devices that have memory for a gang, as many as it needs at least. For each primary it tries the sets
-// of the gangs that are there and, among the devices that no smaller gang has, those on which the gang would be
-// fastest.
+// of the gangs that are there, on one node if that has enough of them, and among the devices that no smaller gang has
+// those on which the gang would be fastest.
 func (c *Sharing) rooms(g *cluster.Gang) [][]cluster.Spot {
 	var found [][]cluster.Spot
 	add := func(at []cluster.Spot) {
-		open := !slices.ContainsFunc(at, func(d cluster.Spot) bool { return c.s.Nodes[d.Node].IsClosed(d.Device) })
-		if (open || cluster.Within(at, g.Held.Spots())) && c.s.Nodes[at[0].Node].Shared && c.fits(g, at) {
+		held := cluster.Within(at, g.Held.Spots())
+		barred := slices.ContainsFunc(at, func(d cluster.Spot) bool {
+			n := &c.s.Nodes[d.Node]
+			return !n.Shared || !held && n.IsClosed(d.Device)
+		})
+		if !barred && c.fits(g, at) {
 			found = append(found, at)
 		}
 	}
@@ -267,13 +284,43 @@ func (c *Sharing) rooms(g *cluster.Gang) [][]cluster.Spot {
 	return found
 }
 
-// sets are the sets of at least the given number of devices that gangs have.
+// quota is how many more devices that of its tenant leaves to a gang.
+func (c *Sharing) quota(g *cluster.Gang) int {
+	if left, bound := c.quotas[g.Spec.Tenant]; bound {
+		return max(left, 0)
+	}
+	return math.MaxInt
+}
+
+// charged is how many of some devices would count against the quota of a gang's tenant: those where it has no gang yet.
+func (c *Sharing) charged(g *cluster.Gang, at []cluster.Spot) int {
+	n := 0
+	for _, d := range at {
+		if !slices.ContainsFunc(c.find(d).gangs, func(o *cluster.Gang) bool { return o.Spec.Tenant == g.Spec.Tenant }) {
+			n++
+		}
+	}
+	return n
+}
+
+// sets are the sets of at least the given number of devices that gangs have: on each node with that number of them, or
+// if there is none, on all of their nodes.
 func (c *Sharing) sets(gangs []*cluster.Gang, least int) [][]cluster.Spot {
 	var sets [][]cluster.Spot
-	for _, g := range gangs {
-		at := c.at(g).Spots()
+	add := func(p cluster.Placement) bool {
+		at := p.Spots()
 		if len(at) >= least && !slices.ContainsFunc(sets, func(s []cluster.Spot) bool { return slices.Equal(s, at) }) {
 			sets = append(sets, at)
+		}
+		return len(at) >= least
+	}
+	for _, g := range gangs {
+		p, apart := c.at(g), false
+		for _, part := range p.Parts {
+			apart = add(cluster.Placement{Parts: []cluster.Part{part}}) || apart
+		}
+		if !apart {
+			add(p)
 		}
 	}
 	return sets
@@ -289,7 +336,7 @@ func (c *Sharing) fastest(g *cluster.Gang, of []cluster.Spot) []cluster.Spot {
 	var free []choice
 	for _, d := range of {
 		here, alone := c.find(d), []cluster.Spot{d}
-		smaller := func(o *cluster.Gang) bool { n := c.at(o).Size(); return n > 1 && n < len(of) }
+		smaller := func(o *cluster.Gang) bool { on := c.at(o).Spots(); return len(on) > 1 && !cluster.Within(of, on) }
 		if !c.fits(g, alone) || c.Kept.From(g, alone) || slices.ContainsFunc(here.gangs, smaller) {
 			continue
 		}
@@ -343,11 +390,11 @@ func (c *Sharing) known(at cluster.Spot) *curve.Interference {
 func (c *Sharing) tenant(g *cluster.Gang, at []cluster.Spot) share.Tenant {
 	const usual, least = 50, 5
 	t := share.Tenant{
-		Kind: g.Kind().On(len(at)), Weight: float64(max(g.Priority, least)) / usual * float64(len(at)),
+		Kind: g.Kind().On(len(at), len(cluster.On(at, 0).Parts)), Weight: float64(max(g.Priority, least)) / usual * float64(len(at)),
 		Memory: float64(c.s.GuestPart(g, at)) / float64(max(c.s.Device(at[0]).Memory, 1)),
 	}
 	for _, d := range at {
-		t.On = append(t.On, d.Device)
+		t.On = append(t.On, d.Node*c.s.Largest+d.Device)
 	}
 	return t
 }
@@ -358,15 +405,6 @@ func (c *Sharing) tenants(gangs []*cluster.Gang) []share.Tenant {
 		all[i] = c.tenant(g, c.at(g).Spots())
 	}
 	return all
-}
-
-// placement is one on devices of one node.
-func placement(at []cluster.Spot, part unit.Bytes) cluster.Placement {
-	p := cluster.Part{Node: at[0].Node, Count: len(at)}
-	for _, d := range at {
-		p.Devices = append(p.Devices, d.Device)
-	}
-	return cluster.Placement{Parts: []cluster.Part{p}, Memory: part}
 }
 
 // canMove says whether a gang may be asked to leave its device for the sake of speed.
@@ -389,5 +427,5 @@ func (c *Sharing) worth(g *cluster.Gang) float64 {
 	}
 	weight := tenants[i].Weight
 	faster := share.Apart(c.known(at[0]), tenants, i) - c.s.Tuning.Hysteresis*weight
-	return faster*g.Remaining(len(at)) - weight*c.s.RestartSeconds(g)
+	return faster*g.RemainingOn(len(at), len(c.at(g).Parts)) - weight*c.s.RestartSeconds(g)
 }

@@ -26,6 +26,7 @@ func (c *Sharing) See() {
 		}
 		return g.Held
 	}
+	c.quotas = c.unheld()
 	c.Look()
 }
 
@@ -33,22 +34,25 @@ func (c *Sharing) See() {
 // idle no gang needs to share. The policy does not decide about nominated gangs. possible reports whether a gang could
 // be placed at all.
 func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
-	idle, quotas := c.left(possible)
+	idle := c.left(possible)
 	for _, g := range c.s.Gangs {
 		if !g.Shares() || !g.Held.Empty() || g.Primary != nil || g.Silent {
 			continue
 		}
-		quota, bound := quotas[g.Spec.Tenant]
-		if idle < g.Least || bound && quota < g.Least {
+		_, bound := c.quotas[g.Spec.Tenant]
+		if idle < g.Least || c.quota(g) < g.Least {
 			if at := c.choose(g); at != nil {
-				g.Nominated = placement(at, c.s.GuestPart(g, at))
+				if bound {
+					c.quotas[g.Spec.Tenant] -= c.charged(g, at)
+				}
+				g.Nominated = cluster.On(at, c.s.GuestPart(g, at))
 				c.enterGuest(g, at)
 				continue
 			}
 		}
 		if possible(g) {
 			if bound {
-				quotas[g.Spec.Tenant] = max(quota-g.Least, 0)
+				c.quotas[g.Spec.Tenant] -= g.Least
 			}
 			idle = max(idle-g.Least, 0) // what is idle is for nobody behind it, also if it is too little for it alone
 		}
@@ -63,25 +67,41 @@ func (c *Sharing) enterGuest(g *cluster.Gang, at []cluster.Spot) {
 }
 
 // left returns the number of idle devices that the power budget allows, less the needs of waiting gangs that could run
-// and do not share, and what the quotas leave beside all that is held.
-func (c *Sharing) left(possible func(*cluster.Gang) bool) (idle int, quotas map[string]int) {
+// and do not share.
+func (c *Sharing) left(possible func(*cluster.Gang) bool) (idle int) {
 	held, waiting, watts := map[cluster.Spot]bool{}, 0, c.s.Ledger.Watts()
-	quotas = maps.Clone(c.s.Ledger.Quotas())
 	for _, g := range c.s.Gangs {
-		_, bound := quotas[g.Spec.Tenant]
 		for _, d := range g.Former.Spots() {
-			if held[d] {
-				continue
-			}
-			if held[d], watts = true, watts-c.s.Nodes[d.Node].Watts; bound {
-				quotas[g.Spec.Tenant]--
+			if !held[d] {
+				held[d], watts = true, watts-c.s.Nodes[d.Node].Watts
 			}
 		}
 		if g.Planned == nil && !g.Shares() && possible(g) {
 			waiting += g.Least
 		}
 	}
-	return min(c.s.Total-len(held), c.powered(watts)) - waiting, quotas
+	return min(c.s.Total-len(held), c.powered(watts)) - waiting
+}
+
+// unheld is what the quotas leave beside all that is held.
+func (c *Sharing) unheld() map[string]int {
+	quotas, held := maps.Clone(c.s.Ledger.Quotas()), map[string]map[cluster.Spot]bool{}
+	for _, g := range c.s.Gangs {
+		tenant := g.Spec.Tenant
+		if _, bound := quotas[tenant]; !bound {
+			continue
+		}
+		if held[tenant] == nil {
+			held[tenant] = map[cluster.Spot]bool{}
+		}
+		for _, d := range g.Former.Spots() {
+			if !held[tenant][d] {
+				held[tenant][d] = true
+				quotas[tenant]--
+			}
+		}
+	}
+	return quotas
 }
 
 // powered is the number of devices for which the given watts are enough.
@@ -100,6 +120,7 @@ func (c *Sharing) powered(watts float64) int {
 // primary has gone elsewhere or got nothing: they are no guests any more.
 func (c *Sharing) Settle() []*cluster.Gang {
 	c.at = func(g *cluster.Gang) cluster.Placement { return g.Got }
+	c.quotas = c.s.Ledger.Quotas()
 	c.unite()
 	c.parts()
 	var displaced []*cluster.Gang
@@ -153,7 +174,7 @@ func (c *Sharing) unite() {
 // parts enters how much of its devices each gang has that may share them.
 func (c *Sharing) parts() {
 	for _, g := range c.s.Gangs {
-		if g.Shares() && len(g.Got.Parts) == 1 && g.Primary == nil {
+		if g.Shares() && !g.Got.Empty() && g.Primary == nil {
 			c.setPart(g)
 		}
 	}
@@ -169,7 +190,7 @@ func (c *Sharing) setPart(g *cluster.Gang) {
 
 // Joined enters that a gang got devices for itself after Settle.
 func (c *Sharing) Joined(g *cluster.Gang) {
-	if g.Shares() && len(g.Got.Parts) == 1 {
+	if g.Shares() && !g.Got.Empty() {
 		c.setPart(g)
 		c.Look()
 	}
@@ -179,7 +200,7 @@ func (c *Sharing) Joined(g *cluster.Gang) {
 // little done.
 func (c *Sharing) Stay(g *cluster.Gang) bool {
 	at := g.Held.Spots()
-	if !g.Shares() || len(g.Held.Parts) != 1 || !c.fits(g, at) || share.Parted(c.known(at[0]), append(c.tenants(c.company(at)), c.tenant(g, at))) {
+	if !g.Shares() || g.Held.Empty() || !c.fits(g, at) || share.Parted(c.known(at[0]), append(c.tenants(c.company(at)), c.tenant(g, at))) {
 		return false
 	}
 	return c.join(g, at)
@@ -192,7 +213,7 @@ func (c *Sharing) Join(g *cluster.Gang) bool {
 }
 
 func (c *Sharing) join(g *cluster.Gang, at []cluster.Spot) bool {
-	if !c.s.Ledger.Take(g, placement(at, c.s.GuestPart(g, at))) {
+	if !c.s.Ledger.Take(g, cluster.On(at, c.s.GuestPart(g, at))) {
 		return false
 	}
 	c.enterGuest(g, at)
@@ -221,7 +242,7 @@ func (c *Sharing) Spread(spare int, find *place.Finder) {
 		if spare < n || c.worth(m.Gang) <= 0 {
 			continue
 		}
-		if p, found := find.Find(m.Gang, n, 0); found && len(p.Parts) == 1 && c.s.Ledger.Take(m.Gang, p) {
+		if p, found := find.Find(m.Gang, n, 0); found && len(p.Parts) <= len(m.Got.Parts) && c.s.Ledger.Take(m.Gang, p) {
 			spare -= n
 			m.Notes.Reason = &train.Reason{
 				Code: "Moved", Message: fmt.Sprintf("goes on with %s: alone there it is faster than beside %s", c.s.Where(p), m.Primary.ID),

@@ -147,7 +147,7 @@ func (c *Sharing) leaver(gangs []*cluster.Gang) *cluster.Gang {
 		var best *cluster.Gang
 		weight := 0.0
 		for i, g := range sorted {
-			if !slices.Contains(g.Held.Spots(), cluster.Spot{Node: at.Node, Device: device}) || !c.canMove(g) {
+			if !slices.Contains(tenants[i].On, device) || !c.canMove(g) {
 				continue
 			}
 			if w := tenants[i].Weight; best == nil || w < weight || w == weight && (g.CameAsGuest() || !best.CameAsGuest()) {

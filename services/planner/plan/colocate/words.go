@@ -16,6 +16,7 @@ import (
 const (
 	WaitingForMemory = "WaitingForMemory"
 	SlowTogether     = "SlowTogether"
+	QuotaReached     = "QuotaReached"
 )
 
 // CoRunners says in words who else is on the devices of a gang, and what that costs it; empty if nobody is.
@@ -106,17 +107,16 @@ func (c *Sharing) together(g *cluster.Gang, at []cluster.Spot) float64 {
 
 // disturbance says why a gang does not go, or stay, where it finds room.
 func (c *Sharing) disturbance(g *cluster.Gang, at []cluster.Spot, gangs []*cluster.Gang, leaves bool) *train.Reason {
-	ids := make([]train.DeviceID, len(at))
-	for i, d := range at {
-		ids[i] = c.s.Device(d).ID
-	}
-	where := fmt.Sprintf("%s of node %s", train.JoinDevices(ids), c.s.Nodes[at[0].Node].ID)
+	where := train.OnNodes(c.s.Named(cluster.On(at, 0)))
 	if !leaves && c.Kept.From(g, at) {
 		words := where + " is kept for a job that has waited too long for a device of its own"
 		if len(at) > 1 {
 			words = "some of " + where + " are kept for a job that has waited too long for devices of its own"
 		}
 		return &train.Reason{Code: SlowTogether, Message: words}
+	}
+	if more := c.charged(g, at); !leaves && more > c.quota(g) {
+		return &train.Reason{Code: QuotaReached, Message: fmt.Sprintf("beside jobs of other tenants on %s it would count %s more against its quota", where, cluster.Devices(more))}
 	}
 	others := slices.DeleteFunc(slices.Clone(gangs), func(o *cluster.Gang) bool { return o == g })
 	tenants := append(c.tenants(others), c.tenant(g, at))
@@ -146,7 +146,9 @@ func (c *Sharing) needs(g *cluster.Gang) train.Reason {
 	most := c.mostLeft(g)
 	where, found := "one device", "a device that may be shared"
 	if g.Least > 1 {
-		where = fmt.Sprintf("each of %d devices of one node", g.Least)
+		if where = fmt.Sprintf("each of %d devices", g.Least); !c.s.Spans {
+			where += " of one node"
+		}
 		found = fmt.Sprintf("each of %d devices that may be shared", g.Least)
 	}
 	words := fmt.Sprintf("needs %s of GPU memory on %s%s; ", g.DeviceMemory(), where, feasible.Selector(g))

@@ -38,7 +38,7 @@ const (
 	WaitingForServer     = "WaitingForServer"
 	WaitingForMainMemory = "WaitingForMainMemory"
 	DevicesKept          = "DevicesKept"
-	QuotaReached         = "QuotaReached"
+	QuotaReached         = colocate.QuotaReached
 	PowerBudgetReached   = "PowerBudgetReached"
 )
 
@@ -146,10 +146,10 @@ func own(owners [][]*cluster.Gang, p cluster.Placement, g *cluster.Gang) {
 func (a *account) allocation(g *cluster.Gang) train.Allocation {
 	made := train.Allocation{Job: g.ID, Reason: a.allocated(g), Batch: g.Batch, BatchChoice: batchChoice(g)}
 	parts := a.Named(g.Got)
-	if len(parts) > 1 {
+	if made.Memory = g.Got.Memory; len(parts) > 1 {
 		made.Parts = parts
 	} else {
-		made.Node, made.Devices, made.Memory = parts[0].Node, parts[0].Devices, parts[0].Memory
+		made.Node, made.Devices = parts[0].Node, parts[0].Devices
 	}
 	for _, part := range g.Got.Parts {
 		node, last := a.Nodes[part.Node].ID, len(made.Servers)-1
@@ -185,8 +185,7 @@ func (a *account) allocated(g *cluster.Gang) train.Reason {
 // part adds to the reason of a gang how much of its devices it has, and who else is on them.
 func (a *account) part(g *cluster.Gang, r train.Reason) train.Reason {
 	if g.Primary != nil {
-		named := a.Named(g.Got)[0]
-		where := fmt.Sprintf("%s of %s of node %s", g.Got.Memory, train.JoinDevices(named.Devices), named.Node)
+		where := train.OnNodes(a.Named(g.Got))
 		switch {
 		case g.Held.Empty() && g.Former.Empty():
 			r = train.Reason{Code: Placed, Message: "gets " + where}

@@ -12,11 +12,12 @@ import (
 
 // Migrate sends gangs away from slow devices and from links that lose or delay packets, if that is worth the restart:
 // it changes what they hold before the policy sees them. A gang that migrates is not changed again in this decision.
-func Migrate(s *cluster.Snapshot) {
+// split parts a gang from its co-runners.
+func Migrate(s *cluster.Snapshot, split func(*cluster.Gang)) {
 	if s.NoNews {
 		return
 	}
-	m := migration{s: s}
+	m := migration{s: s, split: split}
 	if len(s.Links) == 0 && !slices.ContainsFunc(s.Gangs, func(g *cluster.Gang) bool { return len(g.Slow) > 0 }) {
 		return
 	}
@@ -27,7 +28,7 @@ func Migrate(s *cluster.Snapshot) {
 		}
 	}
 	for _, g := range s.Gangs {
-		if idle := g.Running == nil && !g.Held.Empty(); (g.MayMove || idle) && !g.Pinned && m.alone(g) {
+		if idle := g.Running == nil; (g.MayMove || idle) && !g.Pinned && !g.Held.Empty() {
 			m.leaveLinks(g, idle)
 		}
 	}
@@ -37,11 +38,20 @@ type migration struct {
 	s *cluster.Snapshot
 	// taken are the devices that any gang holds, by node.
 	taken [][]bool
+	split func(*cluster.Gang)
 }
 
-// alone says whether a gang migrates by itself: it has no co-runners.
+// alone says whether a gang holds devices without co-runners.
 func (m *migration) alone(g *cluster.Gang) bool {
 	return !g.Held.Empty() && g.Primary == nil && len(g.Guests) == 0
+}
+
+// own is the placement of which a gang that migrates may keep devices. One with co-runners leaves all of them.
+func (m *migration) own(g *cluster.Gang) cluster.Placement {
+	if m.alone(g) {
+		return g.Held
+	}
+	return cluster.Placement{}
 }
 
 func (m *migration) mark() {
@@ -94,6 +104,9 @@ func (m *migration) leaveSlow(g *cluster.Gang) {
 // first, then the fullest.
 func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	rest := cluster.Placement{Parts: slices.DeleteFunc(slices.Clone(g.Held.Parts), func(p cluster.Part) bool { return p.Node == part.Node })}
+	if !m.s.Spans && !rest.Empty() { // the other kinds of device of one machine
+		return none
+	}
 	bad := m.s.BadLinks()
 	best, from := none, &m.s.Nodes[part.Node]
 	var key [2]int
@@ -123,10 +136,13 @@ func (m *migration) open(node int) (free, idle int) {
 	return free, idle
 }
 
-// send makes a placement what a gang holds.
+// send makes a placement what a gang holds. Its co-runners stay where they are.
 func (m *migration) send(g *cluster.Gang, to cluster.Placement) {
-	m.set(g.Held, false)
+	m.set(m.own(g), false)
 	m.set(to, true)
+	if !m.alone(g) {
+		m.split(g)
+	}
 	g.Held, g.MayMove, g.Stay = to, false, cluster.StayApplying
 }
 
@@ -149,9 +165,10 @@ func (m *migration) leaveLinks(g *cluster.Gang, idle bool) {
 	if saved <= price {
 		return
 	}
-	m.set(g.Held, false)
+	own := m.own(g)
+	m.set(own, false)
 	for i := range to.Parts {
-		had := g.Held.DevicesOn(to.Parts[i].Node)
+		had := own.DevicesOn(to.Parts[i].Node)
 		to.Parts[i].Devices = slices.Clone(had[:min(len(had), to.Parts[i].Count)])
 	}
 	m.set(to, true)
@@ -192,13 +209,13 @@ func (m *migration) seat(g *cluster.Gang, to cluster.Placement) bool {
 // target is a placement of the same size on one island that crosses none of some links, with as many as possible of the
 // devices that the gang has.
 func (m *migration) target(g *cluster.Gang, off []*cluster.Link) (cluster.Placement, bool) {
-	rooms := map[string][]cluster.Part{}
+	rooms, has := map[string][]cluster.Part{}, m.own(g)
 	for i := range m.s.Nodes {
 		n := &m.s.Nodes[i]
 		if n.Model != m.s.Nodes[g.Held.Parts[0].Node].Model || !g.Suits(n) || g.Avoids(n) {
 			continue
 		}
-		free := g.Held.CountOn(i)
+		free := has.CountOn(i)
 		for _, held := range m.taken[i] {
 			if !held {
 				free++
@@ -209,7 +226,7 @@ func (m *migration) target(g *cluster.Gang, off []*cluster.Link) (cluster.Placem
 		}
 	}
 	best, most := cluster.Placement{}, none
-	own := func(p cluster.Part) int { return g.Held.CountOn(p.Node) }
+	own := func(p cluster.Part) int { return has.CountOn(p.Node) }
 	for _, island := range slices.Sorted(maps.Keys(rooms)) {
 		room := rooms[island]
 		slices.SortStableFunc(room, func(x, y cluster.Part) int { return cmp.Or(cmp.Compare(own(y), own(x)), cmp.Compare(y.Count, x.Count)) })

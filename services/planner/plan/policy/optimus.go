@@ -211,7 +211,7 @@ func (o *gains) larger(g *cluster.Gang, t task) (cluster.Placement, bool) {
 			return p, true
 		}
 	}
-	if !o.Spans || t.workers == 0 || len(g.Guests) > 0 { // a gang over several nodes has its devices to itself
+	if !o.Spans || t.workers == 0 {
 		return cluster.Placement{}, false
 	}
 	first := &o.Nodes[p.Parts[0].Node]
