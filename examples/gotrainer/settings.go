@@ -46,8 +46,8 @@ type settings struct {
 	joinTimeout time.Duration
 	ringTimeout time.Duration
 
-	// slowBy is added to each pass of a step of this process, which then holds up the others. Without a named device it applies
-	// to all.
+	// slowBy is added to each pass of a step of this process, which then holds up the others. Without a named device it
+	// applies to all.
 	slowDevice string
 	slowBy     time.Duration
 
