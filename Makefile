@@ -348,7 +348,7 @@ days: tools-cc ## the promises of plans on DAYS random days of each policy, over
 
 fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s), and the promises of plans on days that nobody has seen
 	$(GO) test ./services/planner/plan -run 'KeepThePromises|PromisesOverTheProduct' -rapid.seed=$$RANDOM -rapid.checks=1000
-	@grep -roE --include='*_test.go' --exclude-dir=devcluster --exclude-dir=tools '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \
+	@grep -roE --include='*_test.go' --exclude-dir=devcluster --exclude-dir=bin --exclude-dir=tools '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \
 	while read -r package target; do \
 	    echo "$$package $$target"; \
 	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x "$$package" </dev/null || exit 1; \
