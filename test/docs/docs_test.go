@@ -100,6 +100,8 @@ var programs = map[string]struct{ before, after, run string }{
 // unrun lists the code that is not run, by its first line, with the reason.
 var unrun = map[string]string{
 	"switchyard-lab workload generate --jobs 500 --from cluster_job_log -o csv > philly.csv": "a trace that its reader has; the tests of lab have one of this form",
+	"FROM python:3.12": "an image of the internet; cmd/switchyard/cli/image and test/runas build others",
+	"switchyard submit --build -- python3 train.py": "an engine, and that image",
 	"[Service]": "a unit of systemd, which starts with the machine",
 	"curl -fsSL https://github.com/switchyard-dl/switchyard/releases/latest/download/install.sh | sh   # Linux: all programs; macOS: the command": "the internet; the tests of tools/release run the script, and make e2e-deb the package",
 	"sudo install switchyard switchyard-server switchyard-supervisor /usr/local/bin   # root runs them: nobody else may change them":              "changes the machine; test/runas plays it, and make e2e-deb the package",
