@@ -137,23 +137,55 @@ func Start(o Options) (*Server, error) {
 		options.ServerName, options.Routes = c.Name, c.routes()
 		options.Cluster = server.ClusterOpts{Name: "switchyard", Host: "127.0.0.1", Port: c.Port}
 	}
-	s, err := server.NewServer(options)
+	s, err := begin(options, o.Log)
 	if err != nil {
-		return nil, fmt.Errorf("configure nats-server: %w", err)
-	}
-	if o.Log != nil {
-		s.SetLoggerV2(logger{o.Log}, false, false, false)
-	}
-	s.Start()
-	if !s.ReadyForConnections(15 * time.Second) {
-		s.Shutdown()
-		return nil, fmt.Errorf("start nats-server on %s:%d: %w", o.Host, o.Port, errNotReady)
+		return nil, err
 	}
 	if !s.JetStreamEnabled() {
 		s.Shutdown()
 		return nil, fmt.Errorf("start JetStream in %s: %w", o.Dir, errNotReady)
 	}
 	return &Server{s: s, dir: o.Dir, Cuts: cuts}, nil
+}
+
+// StartConfigured runs the server that a file describes, as operators run one, and waits until it accepts connections.
+// It does not wait for JetStream: in a cluster that needs the other servers.
+func StartConfigured(path string, log *slog.Logger) (*Server, error) {
+	options, err := server.ProcessConfigFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configure nats-server: %w", err)
+	}
+	options.NoSigs = true
+	s, err := begin(options, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{s: s, dir: options.StoreDir}, nil
+}
+
+// begin starts a server, which logs if log is not nil, and waits until it accepts connections.
+func begin(options *server.Options, log *slog.Logger) (*server.Server, error) {
+	s, err := server.NewServer(options)
+	if err != nil {
+		return nil, fmt.Errorf("configure nats-server: %w", err)
+	}
+	if log != nil {
+		s.SetLoggerV2(logger{log}, false, false, false)
+	}
+	s.Start()
+	if !s.ReadyForConnections(15 * time.Second) {
+		s.Shutdown()
+		return nil, fmt.Errorf("start nats-server on %s:%d: %w", options.Host, options.Port, errNotReady)
+	}
+	return s, nil
+}
+
+// Reload applies the file of StartConfigured again, to connections that are open, too.
+func (s *Server) Reload() error {
+	if err := s.s.Reload(); err != nil {
+		return fmt.Errorf("apply the configuration of nats-server again: %w", err)
+	}
+	return nil
 }
 
 var errNotReady = errors.New("not ready (is the port taken or the folder in use?)")

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/kubetoken"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/web/api"
-	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 	"github.com/switchyard-dl/switchyard/services/web/session"
 )
 

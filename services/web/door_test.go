@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/kubetoken"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
-	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 )
 
 // openBench is a bench whose page is served over TCP.

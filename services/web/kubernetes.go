@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/kubetoken"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -20,7 +21,6 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/kubejobs"
-	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 	"github.com/switchyard-dl/switchyard/services/web/session"
 	"github.com/switchyard-dl/switchyard/services/web/trainingjob"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -37,6 +37,9 @@ type kubernetesJobs struct {
 	kinds []trainingjob.Kind
 }
 
+// program is what web calls itself to the API server of Kubernetes.
+const program = "switchyard-web"
+
 // objectKinds are the kinds of objects of Kubernetes that are jobs.
 func objectKinds(c settings.Web) (kinds []trainingjob.Kind) {
 	if c.TrainingJobs {
@@ -50,9 +53,9 @@ func objectKinds(c settings.Web) (kinds []trainingjob.Kind) {
 
 // run keeps objects and jobs alike, in one process at a time.
 func (k kubernetesJobs) run(ctx context.Context, p run.Process) error {
-	config, err := kubetoken.Cluster()
+	config, err := kubetoken.Cluster(program)
 	if err != nil {
-		return err
+		return fmt.Errorf("objects that are jobs (web.training_jobs, web.train_jobs): %w", err)
 	}
 	controller, err := kubejobs.New(config, k.kinds, k, p.Log, k.now)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/kubetoken"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/throttle"
@@ -32,7 +33,6 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/extender"
 	"github.com/switchyard-dl/switchyard/services/web/index"
-	"github.com/switchyard-dl/switchyard/services/web/kubetoken"
 	"github.com/switchyard-dl/switchyard/services/web/metrics"
 	"github.com/switchyard-dl/switchyard/services/web/session"
 )
@@ -75,7 +75,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	if s.config.KubernetesAudience != "" {
-		if d.tokens, err = kubetoken.New(s.config.KubernetesAudience, s.now); err != nil {
+		config, err := kubetoken.Cluster(program)
+		if err != nil {
+			return fmt.Errorf("web.kubernetes_audience: %w", err)
+		}
+		if d.tokens, err = kubetoken.Connect(config, s.config.KubernetesAudience, s.now); err != nil {
 			return err
 		}
 	}

@@ -13,24 +13,22 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/kubetoken"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
-
-// errRefused means that a token is not that of an agent's pod.
-var errRefused = errors.New("refused")
 
 // door gives agents the keys of their nodes.
 type door struct {
 	keys    *identity.Cluster
 	members *members
 	agent   string
-	review  func(ctx context.Context, token string) (User, error)
+	tokens  *kubetoken.Reviewer
 	log     *slog.Logger
 }
 
-// reviewTime bounds the question whose a token is.
-const reviewTime = 5 * time.Second
+// giveTime bounds an answer: whose the token is, and a look at the nodes of the cluster.
+const giveTime = 15 * time.Second
 
 // serve serves agents until ctx ends. They show a certificate of the installation, as they do to the bus.
 func (d *door) serve(ctx context.Context, address string, keys identity.Keys) error {
@@ -52,7 +50,7 @@ func (d *door) serve(ctx context.Context, address string, keys identity.Keys) er
 }
 
 func (d *door) give(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTime+lookTime)
+	ctx, cancel := context.WithTimeout(r.Context(), giveTime)
 	defer cancel()
 	token, shown := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !shown {
@@ -61,7 +59,7 @@ func (d *door) give(w http.ResponseWriter, r *http.Request) {
 	}
 	key, err := d.keyFor(ctx, token)
 	switch {
-	case errors.Is(err, errRefused):
+	case errors.Is(err, kubetoken.ErrRefused):
 		d.log.Warn("no key of a node is given out", "to", r.RemoteAddr, "error", err)
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case err != nil:
@@ -75,17 +73,15 @@ func (d *door) give(w http.ResponseWriter, r *http.Request) {
 
 // keyFor returns the key of the node on which the pod runs that shows a token. The node has an account by then.
 func (d *door) keyFor(ctx context.Context, token string) (identity.NodeKey, error) {
-	asking, cancel := context.WithTimeout(ctx, reviewTime)
-	defer cancel()
-	user, err := d.review(asking, token)
+	user, err := d.tokens.User(ctx, token)
 	if err != nil {
 		return identity.NodeKey{}, err
 	}
 	switch {
 	case user.Name != d.agent:
-		return identity.NodeKey{}, fmt.Errorf("%w: the token is of %s, not of %s", errRefused, user.Name, d.agent)
+		return identity.NodeKey{}, fmt.Errorf("%w: the token is of %s, not of %s", kubetoken.ErrRefused, user.Name, d.agent)
 	case user.Node == "":
-		return identity.NodeKey{}, fmt.Errorf("%w: the token is not bound to a pod on a node", errRefused)
+		return identity.NodeKey{}, fmt.Errorf("%w: the token is not bound to a pod on a node", kubetoken.ErrRefused)
 	}
 	node := string(train.KubernetesNodeID(user.Node))
 	if !d.members.has(node) {
@@ -94,7 +90,7 @@ func (d *door) keyFor(ctx context.Context, token string) (identity.NodeKey, erro
 		}
 	}
 	if !d.members.has(node) {
-		return identity.NodeKey{}, fmt.Errorf("%w: the cluster has no node %s", errRefused, user.Node)
+		return identity.NodeKey{}, fmt.Errorf("%w: the cluster has no node %s", kubetoken.ErrRefused, user.Node)
 	}
 	d.log.Info("an agent has the key of its node", "node", node, "pod", user.Pod)
 	return d.keys.Key(node)

@@ -49,7 +49,7 @@ func Run(ctx context.Context, o Options, k Kubernetes, log *slog.Logger) error {
 	m.mu.Lock()
 	m.reload = s.Reload
 	m.mu.Unlock()
-	d := &door{keys: keys, members: m, agent: o.Agent, review: k.Review, log: log}
+	d := &door{keys: keys, members: m, agent: o.Agent, tokens: k.tokens, log: log}
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(m.follow)
 	work.Go(func(ctx context.Context) error { return d.serve(ctx, o.Listen, o.Keys) })

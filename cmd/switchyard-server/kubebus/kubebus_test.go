@@ -30,6 +30,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/kubetoken"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nodekey"
@@ -49,7 +50,7 @@ type yard struct {
 // users are whose the tokens are.
 func users() map[string]authenticationv1.UserInfo {
 	on := func(node string) map[string]authenticationv1.ExtraValue {
-		return map[string]authenticationv1.ExtraValue{extraNode: {node}, extraPod: {"nodeagent-x"}}
+		return map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {node}, "authentication.kubernetes.io/pod-name": {"nodeagent-x"}}
 	}
 	return map[string]authenticationv1.UserInfo{
 		"of n1": {Username: agent, Extra: on("n1")}, "of n2": {Username: agent, Extra: on("n2")}, "of n3": {Username: agent, Extra: on("n3")},
@@ -89,7 +90,7 @@ func start(t *testing.T) *yard {
 	var running conc.WaitGroup
 	t.Cleanup(func() { stop(); running.Wait() })
 	running.Go(func() {
-		if err := Run(ctx, o, Kubernetes{nodes, api.AuthenticationV1().TokenReviews()}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil && ctx.Err() == nil {
+		if err := Run(ctx, o, Kubernetes{nodes, kubetoken.New(api.AuthenticationV1().TokenReviews(), identity.TokenAudience, time.Now)}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 	})

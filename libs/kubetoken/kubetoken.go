@@ -48,65 +48,75 @@ type Reviewer struct {
 	known map[[sha256.Size]byte]answer
 }
 
+// User is who shows a token, as Kubernetes calls him. Node and Pod are those to which the token is bound, if it is.
+type User struct{ Name, Node, Pod string }
+
 type answer struct {
-	name  string
+	user  User
 	err   error
 	until time.Time
 }
 
-// New makes a reviewer of tokens for an audience. It asks the API server of Cluster.
-func New(audience string, now func() time.Time) (*Reviewer, error) {
-	config, err := Cluster()
-	if err != nil {
-		return nil, err
-	}
+// Connect makes a reviewer of tokens for an audience, which asks the API server of a cluster.
+func Connect(config *rest.Config, audience string, now func() time.Time) (*Reviewer, error) {
+	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = questionsPerSecond, questionsPerSecond
 	c, err := client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the client of Kubernetes: %w", err)
 	}
-	return newReviewer(c.TokenReviews(), audience, now), nil
+	return New(c.TokenReviews(), audience, now), nil
 }
 
-// Cluster returns how to reach the API server of KUBECONFIG, else that of the cluster in which this process is a pod.
-func Cluster() (*rest.Config, error) {
+// Cluster returns how a program reaches the API server of KUBECONFIG, else that of the cluster in which it is a pod.
+func Cluster(program string) (*rest.Config, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reach the API server of Kubernetes (web.kubernetes_audience and web.training_jobs ask it): %w", err)
+		return nil, fmt.Errorf("reach the API server of Kubernetes: %w", err)
 	}
-	config.UserAgent = "switchyard-web"
+	config.UserAgent = program
 	return config, nil
 }
 
-func newReviewer(reviews client.TokenReviewInterface, audience string, now func() time.Time) *Reviewer {
+// New makes a reviewer of tokens for an audience.
+func New(reviews client.TokenReviewInterface, audience string, now func() time.Time) *Reviewer {
 	return &Reviewer{reviews: reviews, audience: audience, now: now, known: map[[sha256.Size]byte]answer{}}
 }
 
-// Who returns the name of the person or pod that shows a token. The error is ErrRefused if the token says nothing; with
-// any other one the API server has not answered.
+// Who returns the name here of the person or pod that shows a token. The error is as that of User.
 func (r *Reviewer) Who(ctx context.Context, token string) (string, error) {
+	u, err := r.User(ctx, token)
+	if err != nil {
+		return "", err
+	}
+	return nameOf(u.Name)
+}
+
+// User returns who shows a token. The error is ErrRefused if the token says nothing; with any other one the API server
+// has not answered.
+func (r *Reviewer) User(ctx context.Context, token string) (User, error) {
 	key := sha256.Sum256([]byte(token))
 	r.mu.Lock()
 	a, known := r.known[key]
 	r.mu.Unlock()
 	if known && r.now().Before(a.until) {
-		return a.name, a.err
+		return a.user, a.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{r.audience}}}
 	done, err := r.reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("ask Kubernetes whose a token is: %w", err)
+		return User{}, fmt.Errorf("ask Kubernetes whose a token is: %w", err)
 	}
-	name, err := r.judge(done.Status)
-	r.keep(key, name, err)
-	return name, err
+	user, err := r.judge(done.Status)
+	r.keep(key, user, err)
+	return user, err
 }
 
-func (r *Reviewer) keep(key [sha256.Size]byte, name string, err error) {
+func (r *Reviewer) keep(key [sha256.Size]byte, user User, err error) {
 	now := r.now()
-	a := answer{name, err, now.Add(acceptedFor)}
+	a := answer{user, err, now.Add(acceptedFor)}
 	if err != nil {
 		a.until = now.Add(refusedFor)
 	}
@@ -121,15 +131,27 @@ func (r *Reviewer) keep(key [sha256.Size]byte, name string, err error) {
 	r.known[key] = a
 }
 
-// judge returns the name that the answer of the API server gives.
-func (r *Reviewer) judge(s authenticationv1.TokenReviewStatus) (string, error) {
+// The keys of what the API server knows about the pod to which a token is bound.
+const (
+	extraNode = "authentication.kubernetes.io/node-name"
+	extraPod  = "authentication.kubernetes.io/pod-name"
+)
+
+// judge returns whom the answer of the API server names.
+func (r *Reviewer) judge(s authenticationv1.TokenReviewStatus) (User, error) {
 	switch {
 	case !s.Authenticated:
-		return "", fmt.Errorf("%w: Kubernetes does not know the token: it may have expired, or be for another audience than %s", ErrRefused, r.audience)
+		return User{}, fmt.Errorf("%w: Kubernetes does not know the token: it may have expired, or be for another audience than %s", ErrRefused, r.audience)
 	case !slices.Contains(s.Audiences, r.audience):
-		return "", fmt.Errorf("%w: the token is not for the audience %s", ErrRefused, r.audience)
+		return User{}, fmt.Errorf("%w: the token is not for the audience %s", ErrRefused, r.audience)
 	}
-	return nameOf(s.User.Username)
+	bound := func(key string) string {
+		if values := s.User.Extra[key]; len(values) == 1 {
+			return values[0]
+		}
+		return ""
+	}
+	return User{Name: s.User.Username, Node: bound(extraNode), Pod: bound(extraPod)}, nil
 }
 
 // accounts begins the names of service accounts in Kubernetes.

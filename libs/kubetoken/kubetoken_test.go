@@ -40,7 +40,7 @@ func (s *server) reviewer() *Reviewer {
 		}
 		return true, review, nil
 	})
-	return newReviewer(c.AuthenticationV1().TokenReviews(), "switchyard", func() time.Time { return s.now })
+	return New(c.AuthenticationV1().TokenReviews(), "switchyard", func() time.Time { return s.now })
 }
 
 func TestNamesOfTokens(t *testing.T) {
