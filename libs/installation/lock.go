@@ -1,12 +1,16 @@
 package installation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // ErrLocked says that another `switchyard up` works on a data folder.
@@ -27,4 +31,19 @@ func Lock(dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// Await waits until nobody else holds the file at path, be it another process or this one. The error is that of ctx if
+// it ends first. The lock ends with the process, however it ends.
+func Await(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open a lock: %w", err)
+	}
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return func() { _ = f.Close() }, nil
+		}
+	}
+	return nil, errors.Join(ctx.Err(), f.Close())
 }

@@ -10,9 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // readersName is the folder in a copy with an empty file for each of its readers. The time of the folder is that of the
@@ -22,25 +20,13 @@ const readersName = "readers"
 // inUseName is what is held by who looks which copies are in use, or changes that.
 const inUseName = "in-use"
 
-// lockPause is the time between two tries of a lock.
-const lockPause = 20 * time.Millisecond
-
 // hold waits until nobody else has a name of the cache: no other call, and no other process.
 func (c *Cache) hold(ctx context.Context, name string) (release func(), err error) {
 	dir := filepath.Join(c.config.Dir, "locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for range tick.Every(ctx, lockPause) {
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			return func() { _ = f.Close() }, nil
-		}
-	}
-	return nil, errors.Join(ctx.Err(), f.Close())
+	return installation.Await(ctx, filepath.Join(dir, name))
 }
 
 // use returns the newest whole copy of an address and its entry, from now on in use by a reader; the zero values if

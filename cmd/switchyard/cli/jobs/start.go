@@ -58,17 +58,11 @@ func connectOrStart(ctx context.Context, a *console.Console) (y console.Yard, do
 
 // awaitLock waits until no other command is starting a scheduler, and returns what lets the next one do it.
 func awaitLock(ctx context.Context, path string) (func(), error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+	unlock, err := installation.Await(ctx, path)
+	if err != nil && ctx.Err() != nil {
+		err = exit.Errorf(exit.Unreachable, "try again", "another command is starting a scheduler and has not ended")
 	}
-	for range tick.Every(ctx, 20*time.Millisecond) {
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			return func() { _ = f.Close() }, nil
-		}
-	}
-	_ = f.Close()
-	return nil, exit.Errorf(exit.Unreachable, "try again", "another command is starting a scheduler and has not ended")
+	return unlock, err
 }
 
 // startUp starts a scheduler that outlives this terminal.
