@@ -45,7 +45,7 @@ func Find(ctx context.Context, patience time.Duration) (e Engine, trouble string
 	return None, strings.Join(why, "; ")
 }
 
-// Trouble returns why an engine does not work, although it may be installed; it is empty for one that works.
+// Trouble says why an engine cannot be used; it is empty if the engine answers.
 func (e Engine) Trouble(ctx context.Context, patience time.Duration) string {
 	path, err := exec.LookPath(string(e))
 	if err != nil {

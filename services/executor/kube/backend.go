@@ -58,21 +58,17 @@ func New(o Options, data staging.Terms, killAfter time.Duration, log *slog.Logge
 	if err != nil {
 		return nil, fmt.Errorf("make the client of Kubernetes: %w", err)
 	}
-	b, err := newBackend(client, o, killAfter, log)
-	if b != nil {
-		b.data = data
-	}
-	return b, err
+	return newBackend(client, o, data, killAfter, log)
 }
 
-func newBackend(client kubernetes.Interface, o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
+func newBackend(client kubernetes.Interface, o Options, data staging.Terms, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
 	c, err := newCluster(client, o, log)
 	if err != nil {
 		return nil, err
 	}
 	return &Backend{
 		cluster: c, secretStore: &secretStore{cluster: c, secrets: map[key]secret{}}, resizer: &resizer{cluster: c, resizings: map[key]*resizing{}},
-		conditions: newConditions(), killAfter: killAfter, queue: newTaskQueue(), waitingSince: map[key]time.Time{}, refused: map[key]train.Exit{}, unremoved: map[key]bool{},
+		conditions: newConditions(), data: data, killAfter: killAfter, queue: newTaskQueue(), waitingSince: map[key]time.Time{}, refused: map[key]train.Exit{}, unremoved: map[key]bool{},
 	}, nil
 }
 

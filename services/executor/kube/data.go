@@ -25,8 +25,8 @@ var (
 	errNoFile     = errors.New("data_url: a pod sees no files of the nodes: name a folder below a volume root as datasets_dir")
 )
 
-// fetches returns nil if pods can have the data of a job.
-func fetches(s train.Spec, o Options) error {
+// mayFetch returns why pods cannot have the data of a job, or nil if they can.
+func mayFetch(s train.Spec, o Options) error {
 	u, err := url.Parse(s.DataURL)
 	switch {
 	case s.DataURL == "":
@@ -102,7 +102,7 @@ func (b *Backend) orderOf(s launch.Setting, namespace string) staging.Order {
 	return o
 }
 
-// dataStatus returns the state of the container that fetches the data of a pod; nil without one.
+// dataStatus returns the state of the container that fetches a pod's data, or nil if the pod has none.
 func dataStatus(p *corev1.Pod) *corev1.ContainerState {
 	for i, c := range p.Status.InitContainerStatuses {
 		if c.Name == dataName {

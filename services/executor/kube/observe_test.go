@@ -14,6 +14,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // An attempt whose pods could not be created in time ends with Kubernetes' own explanation, also if some of its pods
@@ -32,7 +33,7 @@ func TestWhatForbidsPodsIsReported(t *testing.T) {
 	} {
 		for _, made := range [][]*corev1.Pod{nil, {member(0, runs)}} {
 			client := fake.NewClientset()
-			b, err := newBackend(client, defaults(), time.Second, slog.New(slog.DiscardHandler))
+			b, err := newBackend(client, defaults(), staging.Terms{}, time.Second, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

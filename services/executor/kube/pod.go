@@ -76,7 +76,7 @@ func newPodTemplate(s launch.Setting, k key, t Options, killAfter time.Duration)
 	if s.Spec.Shell != nil {
 		return r, errNoShell
 	}
-	if err := fetches(s.Spec, t); err != nil {
+	if err := mayFetch(s.Spec, t); err != nil {
 		return r, err
 	}
 	if why := allowsMemory(t, s.Spec.MainMemoryMiB); why != "" {

@@ -11,13 +11,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // An attempt that runs is not looked at again without an event, unless the clock may change its status: a node that
 // is not ready, or pods that do not run yet.
 func TestWhatRunsIsNotCheckedWithoutEvents(t *testing.T) {
 	o := Options{Namespace: "jobs", NodeLostAfter: time.Hour, StartLimit: 30 * time.Minute, ScheduleLimit: 20 * time.Minute}
-	b, err := newBackend(nil, o, time.Second, slog.New(slog.DiscardHandler))
+	b, err := newBackend(nil, o, staging.Terms{}, time.Second, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // resizeBench is a cluster with one running pod of two CPU slots; the test plays its kubelet.
@@ -46,7 +47,7 @@ func newResizeBench(t *testing.T, o Options) *resizeBench {
 		return false, nil, nil
 	})
 	var err error
-	if z.b, err = newBackend(z.client, o, time.Second, slog.New(slog.DiscardHandler)); err != nil {
+	if z.b, err = newBackend(z.client, o, staging.Terms{}, time.Second, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	z.must(z.b.nodes.GetIndexer().Add(&corev1.Node{

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 // What an ended attempt leaves on a silent node is removed as soon as the node says that it has ended.
@@ -19,7 +20,7 @@ func TestPodsOfASilentNodeAreRemovedLater(t *testing.T) {
 	p := member(0, runs)
 	p.Finalizers = []string{finalizer}
 	client := fake.NewClientset(p)
-	b, err := newBackend(client, defaults(), time.Second, slog.New(slog.DiscardHandler))
+	b, err := newBackend(client, defaults(), staging.Terms{}, time.Second, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func (b *Backend) stagingOf(job train.JobID, number int) *train.Staging {
 	return nil
 }
 
-// notStaged is the end of an attempt whose data could not be fetched.
+// notStaged returns the exit of an attempt whose data could not be fetched.
 func notStaged(err error) train.Exit {
 	return launch.NotStaged(err.Error(), errors.Is(err, staging.ErrNever))
 }

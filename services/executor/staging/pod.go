@@ -40,7 +40,7 @@ type Order struct {
 	// URL is the address, Reader the name under which the job finds the copy.
 	URL    string `json:"url"`
 	Reader string `json:"reader"`
-	// Live are the readers of the cache at the time At. Those that have begun since then also keep what they read.
+	// Live names the readers of the cache at the time At. A reader that began later keeps its copy as well.
 	Live []string  `json:"live,omitempty"`
 	At   time.Time `json:"at"`
 }

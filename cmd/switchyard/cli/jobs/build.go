@@ -43,7 +43,7 @@ func (f *submitFlags) bring(ctx context.Context, a *console.Console, y console.Y
 	return f.travel(ctx, a, y, fs, spec)
 }
 
-// findImage looks whether the nodes can have the image that was built.
+// findImage checks that the image that was built is where the job may run: without --push it is on this machine alone.
 func (f *submitFlags) findImage(ctx context.Context, a *console.Console, y console.Yard) error {
 	if !f.build || f.push != "" {
 		return nil

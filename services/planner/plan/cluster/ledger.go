@@ -23,7 +23,7 @@ type Ledger struct {
 	granted map[string]int
 	budget  float64
 	given   int
-	// owned counts the gangs of tenants with a quota that have a named device.
+	// owned says how many gangs of a tenant are on a named device. Tenants without a quota are not in it.
 	owned map[owned]int
 	// claims are the holdings of gangs that were not served yet.
 	claims claims
@@ -36,7 +36,7 @@ type Ledger struct {
 	changed func(node int)
 }
 
-// owned is a device that gangs of a tenant have.
+// owned is a device with gangs of a tenant.
 type owned struct {
 	tenant string
 	at     Spot
