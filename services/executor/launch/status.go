@@ -63,8 +63,8 @@ const CannotStart = 127
 // Forbidden is a reason code: the attempt may never be made as it is.
 const Forbidden = train.Forbidden
 
-// NotStaged returns the exit of an attempt whose data could not be fetched. It is not the fault of its code, so another one
-// follows, unless none can ever have the data.
+// NotStaged returns the exit of an attempt whose data could not be fetched. It is not the fault of its code, so another
+// one follows, unless none can ever have the data.
 func NotStaged(why string, never bool) train.Exit {
 	reason := train.Reason{
 		Code: train.NotStaged, Message: why,
