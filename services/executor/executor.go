@@ -66,7 +66,7 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 		return launch.Later // what happens meanwhile is on disk
 	}
 	now := time.Now()
-	e.strays.sweep(ctx) // before anything starts: what runs without a record may hold its devices
+	e.strays.sweep(ctx, now) // before anything starts: what runs without a record may hold its devices
 	jobs := e.cache.take(now)
 	for _, a := range e.cache.liveAttempts(jobs) {
 		if _, known := e.cache.job(a.Job); !known {

@@ -21,16 +21,25 @@ type straySweeper struct {
 	realm   diff.Realm
 	// found are the attempts that are being ended.
 	found []launch.Found
-	// again is set until all that was found has been looked up.
-	again bool
+	// next is when the machine and the records are compared again.
+	next time.Time
 }
 
-// sweep compares the machine with the records after each listing of them. It writes records again that the bus has
-// lost, ends what no record and no fact speaks of, and forgets the files of attempts whose end was published.
-func (s *straySweeper) sweep(ctx context.Context) {
-	if s.cache.synced.orphansDue() || s.again {
-		err := s.compare(ctx)
-		s.again = err != nil
+const (
+	// compareInterval is how often the machine and the records are compared. A request of an executor that was killed
+	// may reach the cluster after the comparison of the next one.
+	compareInterval = 10 * time.Minute
+	// youngAge is the age up to which the record of what is found may be on its way.
+	youngAge = 30 * time.Second
+)
+
+// sweep compares the machine with the records after each listing of them, and at intervals. It writes records again
+// that the bus has lost, ends what no record and no fact speaks of, and forgets the files of attempts whose end was
+// published.
+func (s *straySweeper) sweep(ctx context.Context, now time.Time) {
+	if listed := s.cache.synced.orphansDue(); listed || s.cache.synced.attemptsKnown() && !now.Before(s.next) {
+		next, err := s.compare(ctx, now)
+		s.next = next
 		s.faults.warn(ctx, "machine and records not compared", "", err)
 	}
 	s.found = slices.DeleteFunc(s.found, func(f launch.Found) bool {
@@ -59,26 +68,33 @@ func (s *straySweeper) end(ctx context.Context, stray train.Attempt) (over bool,
 	return err == nil && over, err
 }
 
-// compare writes the records again that the bus has lost, and finds the strays.
-func (s *straySweeper) compare(ctx context.Context) error {
+// compare writes the records again that the bus has lost, and finds the strays. It returns when to compare again: at
+// once after an error, and when what is too young now will be old enough.
+func (s *straySweeper) compare(ctx context.Context, now time.Time) (next time.Time, err error) {
 	if err := s.writeAgain(ctx); err != nil {
-		return err
+		return now, err
 	}
 	found, err := s.backend.Find(ctx)
 	if err != nil {
-		return fmt.Errorf("search the machine: %w", err)
+		return now, fmt.Errorf("search the machine: %w", err)
 	}
-	s.found = nil
+	s.found, next = nil, now.Add(compareInterval)
 	for _, f := range found {
 		a, _ := s.cache.attempt(f.Job)
 		if a.Number == f.Number && (a.Live() || !a.Published) {
 			continue
 		}
+		if old := f.Made.Add(youngAge); old.After(now) {
+			if old.Before(next) {
+				next = old
+			}
+			continue
+		}
 		if err := s.judge(ctx, f, a); err != nil {
-			return err
+			return now, err
 		}
 	}
-	return nil
+	return next, nil
 }
 
 // writeAgain writes those records again that are in memory and no longer on the bus.

@@ -42,8 +42,6 @@ type Backend struct {
 	refused map[key]train.Exit
 	// unremoved are ended attempts of which something may be left in the cluster.
 	unremoved map[key]bool
-	// secretsSearched is when Secrets without pods were last searched for.
-	secretsSearched time.Time
 }
 
 // New makes a back end for the cluster that the options name. It does not contact the cluster yet.

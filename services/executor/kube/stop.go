@@ -113,48 +113,47 @@ func (b *Backend) remove(ctx context.Context, k key) error {
 // ForgetAll does nothing: nothing of a job is kept beyond its attempts.
 func (b *Backend) ForgetAll(context.Context, train.JobID) error { return nil }
 
-const (
-	// orphanAge is the age from which an object counts as left behind: the record of a younger one may not have
-	// arrived yet.
-	orphanAge = 30 * time.Second
-	// searchInterval is how often Secrets without pods are searched for.
-	searchInterval = 10 * time.Minute
-)
-
 // Find lists the attempts that have pods or Secrets.
 func (b *Backend) Find(ctx context.Context) ([]launch.Found, error) {
-	now := time.Now()
-	found := map[key]launch.Phase{}
+	found := map[key]launch.Found{}
 	for _, p := range b.pods.list() {
-		if k, ours := keyFrom(p); ours && now.Sub(p.CreationTimestamp.Time) >= orphanAge {
-			found[k] = launch.Running
+		if k, ours := keyFrom(p); ours {
+			note(found, k, p, launch.Running)
 		}
 	}
-	if now.Sub(b.secretsSearched) > searchInterval {
-		for _, namespace := range b.options.Namespaces() {
-			if err := b.findSecrets(ctx, namespace, found); err != nil {
-				return nil, err
-			}
+	for _, namespace := range b.options.Namespaces() {
+		if err := b.findSecrets(ctx, namespace, found); err != nil {
+			return nil, err
 		}
-		b.secretsSearched = now
 	}
 	var list []launch.Found
 	for _, k := range slices.SortedFunc(maps.Keys(found), compareKeys) {
-		list = append(list, launch.Found{Job: k.job, Number: k.number, Namespace: k.namespace, Phase: found[k]})
+		list = append(list, found[k])
 	}
 	return list, nil
 }
 
-// findSecrets adds the attempts that have only a Secret left in a namespace.
-func (b *Backend) findSecrets(ctx context.Context, namespace string, found map[key]launch.Phase) error {
+// note adds an object of an attempt to what was found; the latest one says when the attempt was made.
+func note(found map[key]launch.Found, k key, o metav1.Object, phase launch.Phase) {
+	f, known := found[k]
+	if !known {
+		f = launch.Found{Job: k.job, Number: k.number, Namespace: k.namespace, Phase: phase}
+	}
+	if made := o.GetCreationTimestamp().Time; made.After(f.Made) {
+		f.Made = made
+	}
+	found[k] = f
+}
+
+// findSecrets adds the attempts that have a Secret in a namespace: those without pods have nothing else left.
+func (b *Backend) findSecrets(ctx context.Context, namespace string, found map[key]launch.Found) error {
 	secrets, err := b.client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("list Secrets of %s: %w", namespace, err)
 	}
 	for i := range secrets.Items {
-		k, ours := keyFrom(&secrets.Items[i])
-		if _, known := found[k]; ours && !known && time.Since(secrets.Items[i].CreationTimestamp.Time) >= orphanAge {
-			found[k] = launch.Exited
+		if k, ours := keyFrom(&secrets.Items[i]); ours {
+			note(found, k, &secrets.Items[i], launch.Exited)
 		}
 	}
 	return nil

@@ -55,6 +55,8 @@ type Found struct {
 	// Namespace is where its pods are.
 	Namespace string
 	Phase     Phase
+	// Made is when its last object was made, zero where that is not known: the record of a young one may be on its way.
+	Made time.Time
 }
 
 // CannotStart is the exit status that shells use for a program that cannot be run.
