@@ -395,7 +395,15 @@ $(DEVCLUSTER): tools-go FORCE
 $(BIN)/kwok: | tools-go
 	CGO_ENABLED=0 GOBIN=$(abspath $(BIN)) nice $(GO) install sigs.k8s.io/kwok/cmd/kwok@$(KWOK_VERSION)
 
-e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
+HELM_VERSION := $(shell awk '$$1 == "helm.sh/helm/v3" { print $$2 }' $(CHART)/go.mod)
+
+$(BIN)/helm: $(CHART)/go.mod | tools-go
+	CGO_ENABLED=0 GOBIN=$(abspath $(BIN)) nice $(GO) install -ldflags '-s -w' helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	@touch $@
+
+e2e-kube: export HELM = $(abspath $(BIN)/helm)
+e2e-kube: export HELM_CHART = $(abspath $(BIN)/chart/switchyard)
+e2e-kube: $(DEVCLUSTER) $(BIN)/kwok $(BIN)/helm chart ## end-to-end tests on that Kubernetes (root)
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster ./dns
 	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m -p 1 ./test/kube/...
 

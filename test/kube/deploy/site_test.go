@@ -50,7 +50,7 @@ func prepare(c *lab.Cluster, dir string) error {
 		return err
 	}
 	packages := map[string]string{}
-	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments", "web"} {
+	for _, name := range append(services(), "nodeagent") {
 		packages[name] = "../../../services/" + name + "/cmd/" + name
 	}
 	for name, pkg := range packages {
@@ -74,8 +74,21 @@ type site struct {
 	jobs *bus.KV[train.Job]
 }
 
-// begin creates the namespaces; the end of the test removes them with their content.
+// services returns the names of the deployments of the manifests.
+func services() []string {
+	return []string{"admission", "profiler", "planner", "energy", "experiments", "web", "executor"}
+}
+
+// begin creates the namespaces.
 func begin(t *testing.T) *site {
+	t.Helper()
+	s := start(t)
+	s.kubectl("apply", "-f", filepath.Join(manifests, "base", "namespaces.yaml"))
+	return s
+}
+
+// start prepares a test of an installation; its end removes all that an installation has made.
+func start(t *testing.T) *site {
 	t.Helper()
 	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
@@ -87,12 +100,12 @@ func begin(t *testing.T) *site {
 		if t.Failed() {
 			s.dump()
 		}
-		if out, err := cluster.Kubectl(context.Background(), "delete", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
+		if out, err := cluster.Kubectl(context.Background(), "delete", "--ignore-not-found", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
 			t.Errorf("remove the overlay: %v\n%s", err, out)
 		}
 		if out, err := cluster.Kubectl(context.Background(), "delete", "--ignore-not-found", "--timeout=1m", "validatingadmissionpolicybinding/switchyard-jobs",
 			"validatingadmissionpolicy/switchyard-jobs", "validatingadmissionpolicybinding/switchyard-nodeagent", "validatingadmissionpolicy/switchyard-nodeagent", "deviceclass/gpu.switchyard.dev",
-			"persistentvolume/switchyard-snapshots", "customresourcedefinition/trainingjobs.switchyard.dev"); err != nil {
+			"persistentvolume/switchyard-snapshots", "persistentvolume/switchyard-bus", "customresourcedefinition/trainingjobs.switchyard.dev"); err != nil {
 			t.Errorf("remove what is in no namespace: %v\n%s", err, out)
 		}
 		// The agent would say that the next bus has lost what this one had. The folder itself is mounted.
@@ -104,7 +117,6 @@ func begin(t *testing.T) *site {
 			t.Error(err)
 		}
 	})
-	s.kubectl("apply", "-f", filepath.Join(manifests, "base", "namespaces.yaml"))
 	return s
 }
 
@@ -114,10 +126,24 @@ func apply(t *testing.T, overlay string) *site {
 	s := begin(t)
 	dir, keys := s.overlay(overlay)
 	s.kubectl("apply", "-k", dir)
-	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/experiments", "deploy/web", "deploy/executor"} {
-		s.kubectl("-n", "switchyard", "rollout", "status", what, "--timeout=4m")
+	s.works(keys)
+	return s
+}
+
+// rolledOut waits for the bus, all services and the agents.
+func (s *site) rolledOut() {
+	s.t.Helper()
+	s.kubectl("-n", "switchyard", "rollout", "status", "statefulset/bus", "--timeout=4m")
+	for _, service := range services() {
+		s.kubectl("-n", "switchyard", "rollout", "status", "deploy/"+service, "--timeout=4m")
 	}
 	s.kubectl("-n", "switchyard-nodes", "rollout", "status", "ds/nodeagent", "--timeout=3m")
+}
+
+// works waits until all of an installation works, and connects to its bus as an operator.
+func (s *site) works(keys identity.Keys) {
+	s.t.Helper()
+	s.rolledOut()
 	var servers []string
 	for address := range strings.FieldsSeq(s.kubectl("-n", "switchyard", "get", "pods", "-l", "app.kubernetes.io/name=bus", "-o", "jsonpath={.items[*].status.podIP}")) {
 		servers = append(servers, "nats://"+address+":4222")
@@ -128,10 +154,9 @@ func apply(t *testing.T, overlay string) *site {
 	s.at = bus.Config{URL: strings.Join(servers, ","), Name: "cli", Keys: string(keys), Options: []nats.Option{nats.Secure(secure)}}
 	s.bus, err = bus.Connect(s.ctx, s.at)
 	s.must(err)
-	t.Cleanup(s.bus.Close)
+	s.t.Cleanup(s.bus.Close)
 	s.jobs, err = bus.OpenKV(s.ctx, s.bus, contract.Jobs)
 	s.must(err)
-	return s
 }
 
 // overlay returns a folder with an overlay and the keys that its user makes first, and the operator's keys.
