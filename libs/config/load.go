@@ -85,8 +85,9 @@ func Locate(named, dataDir string) (string, error) {
 }
 
 // Load fills the settings that the command line left alone, first from the file (path "" for none), then from the
-// environment. Variables may set the settings in scope (nil: all). All problems are reported at once.
-func (s *Set) Load(path string, environ []string, scope func(*Setting) bool) error {
+// environment. Both may have settings of other services, since services share files and environments. All problems are
+// reported at once.
+func (s *Set) Load(path string, environ []string) error {
 	for _, setting := range s.All() {
 		if setting.flag.Changed && setting.Source == Default {
 			setting.Source = Flag
@@ -102,7 +103,7 @@ func (s *Set) Load(path string, environ []string, scope func(*Setting) bool) err
 			errs = append(errs, fmt.Errorf("%s:\n%w", path, err))
 		}
 	}
-	errs = append(errs, s.readEnvironment(environ, scope))
+	errs = append(errs, s.readEnvironment(environ))
 	errs = append(errs, s.Validate())
 	return errors.Join(errs...)
 }
@@ -225,12 +226,12 @@ func Foreign(name string) bool {
 
 // readEnvironment sets from the environment what the command line left alone. It refuses variables with the product's
 // prefix that set nothing, each with the near miss.
-func (s *Set) readEnvironment(environ []string, scope func(*Setting) bool) error {
+func (s *Set) readEnvironment(environ []string) error {
 	var errs []error
 	byVariable := map[string]*Setting{}
 	var names []string
 	for _, setting := range s.All() {
-		if setting.noEnv || scope != nil && !scope(setting) {
+		if setting.noEnv {
 			continue
 		}
 		byVariable[setting.Variable()] = setting
@@ -266,7 +267,7 @@ func (s *Set) unknownVariable(name string, known []string) error {
 	if hint != "" {
 		hint = " (" + strings.Replace(hint, "did you mean ", "did you mean "+EnvPrefix, 1) + ")"
 	}
-	return fmt.Errorf("environment variable %s sets nothing here%s", name, hint)
+	return fmt.Errorf("environment variable %s sets nothing%s", name, hint)
 }
 
 // Apply sets settings from words such as --plan-interval 5s or --plan-interval=5s, whether they have a flag or not: for
@@ -275,19 +276,18 @@ func (s *Set) Apply(words ...string) error {
 	if err := s.values.Parse(words); err != nil {
 		return err
 	}
-	return s.Load("", nil, nil)
+	return s.Load("", nil)
 }
 
 // CommandLine is the flags of a command that reads the configuration.
 type CommandLine struct {
 	set   *Set
-	scope func(*Setting) bool
 	named string
 }
 
 // CommandLine adds --config and the flags of the settings in scope (nil: of all) to a command.
 func (s *Set) CommandLine(fs *pflag.FlagSet, scope func(*Setting) bool) *CommandLine {
-	c := &CommandLine{set: s, scope: scope}
+	c := &CommandLine{set: s}
 	fs.StringVar(&c.named, "config", "", "`FILE` with the configuration (default: $"+EnvPrefix+"CONFIG, else "+FileName+" in the data folder, else "+SystemFile+")")
 	s.AddFlags(fs, scope)
 	return c
@@ -315,5 +315,5 @@ func (c *CommandLine) Load(environ []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, c.set.Load(path, environ, c.scope)
+	return path, c.set.Load(path, environ)
 }

@@ -193,7 +193,7 @@ func TestWhichFileIsRead(t *testing.T) {
 		}
 	}
 	_, set := settings.New()
-	if err := set.Load("/dev/null", nil, nil); err != nil {
+	if err := set.Load("/dev/null", nil); err != nil {
 		t.Errorf("a file without anything: %v", err)
 	}
 }
@@ -224,7 +224,7 @@ func TestTheDeclarationsAreWhole(t *testing.T) {
 func TestTheExampleIsRight(t *testing.T) {
 	const folder = "../../deploy/"
 	_, set := settings.New()
-	if err := set.Load(folder+config.FileName, nil, nil); err != nil {
+	if err := set.Load(folder+config.FileName, nil); err != nil {
 		t.Error(err)
 	}
 	for _, s := range set.Sections() {

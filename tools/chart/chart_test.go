@@ -85,7 +85,7 @@ func add(t *testing.T, objects map[string]any, text string) {
 // The chart with any toggles is what kustomize builds with the same components.
 func TestTheChartIsTheManifests(t *testing.T) {
 	_, c := generated(t)
-	images := regexp.MustCompile(`(?m)image: switchyard/\w+$`)
+	images := regexp.MustCompile(`(?m)(image|value): switchyard/\w+$`)
 	for bits := range 1 << len(toggles()) {
 		var with []string
 		values := map[string]any{}
@@ -176,7 +176,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 	}
 	all := string(text)
 	for _, want := range []string{
-		"image: r.example/yard/planner:t1", "imagePullPolicy: Always", "- name: pull-me", "replicas: 3", "SWITCHYARD_POD_IMAGE: train:1", `SWITCHYARD_TRACE: "true"`,
+		"image: r.example/yard/planner:t1", "value: r.example/yard/executor:t1", "imagePullPolicy: Always", "- name: pull-me", "replicas: 3", "SWITCHYARD_POD_IMAGE: train:1", `SWITCHYARD_TRACE: "true"`,
 		"secretName: k-web", "name: series-secret", "name: boards-secret", "storage: 45Gi", "storageClassName: fast", "image: influxdb:test",
 		"storage: 51Gi", "storageClassName: slow", "image: grafana:test", "storage: 61Gi", "storageClassName: shared", "system:serviceaccount:yard:executor", "--agent=system:serviceaccount:yard-nodes:nodeagent", "https://bus.yard.svc:4223", "name: yard-bus", "policyName: yard-jobs", `gpu: "yes"`, "tolerations: []", "runtimeClassName: nvidia", "path: /k/plugins_registry",
 		"mountPath: /k/plugins_registry", "value: /k", "name: MORE\n", "namespace: yard-nodes", "namespace: yard-jobs", "value: yard-jobs", "name: yard-executor",

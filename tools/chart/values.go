@@ -32,7 +32,7 @@ func values() []value {
 		{kinds: "ValidatingAdmissionPolicy StatefulSet", find: `system:serviceaccount:switchyard(-nodes)?:`, template: "system:serviceaccount:{{ .Release.Namespace }}${1}:"},
 		{kinds: "Deployment DaemonSet", find: `(?m)value: switchyard-jobs$`, template: "value: {{ .Release.Namespace }}-jobs"},
 
-		{kinds: workloads, find: `(?m)image: switchyard/(\w+)$`, template: `image: {{ .Values.image.repository }}/$1:{{ .Values.image.tag | default .Chart.AppVersion }}`},
+		{kinds: workloads, find: `(?m)(image|value): switchyard/(\w+)$`, template: `$1: {{ .Values.image.repository }}/$2:{{ .Values.image.tag | default .Chart.AppVersion }}`},
 		{kinds: workloads, find: `imagePullPolicy: IfNotPresent`, template: "imagePullPolicy: {{ .Values.image.pullPolicy }}"},
 		{kinds: workloads, find: `(?m)^( +)containers:$`, template: with("imagePullSecrets", "image.pullSecrets")},
 		{kinds: workloads, find: `secretName: keys-`, template: "secretName: {{ .Values.secrets.keysPrefix }}"},

@@ -2,11 +2,16 @@ package deploy
 
 import (
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -64,9 +69,32 @@ func TestTheManifestsRunJobs(t *testing.T) {
 	s.kubectl("-n", "switchyard", "delete", "pod", "-l", "app.kubernetes.io/name in (executor,planner)", "--force",
 		"--grace-period=0")
 	s.succeeded("wide", "urgent")
+	s.fetchesData()
 	s.givesNodesTheirKeys()
 	s.servesPeople()
 	s.servesTrainingJobs()
+}
+
+// fetchesData runs a job that has its data at an address, with the executor's image that the manifests name.
+func (s *site) fetchesData() {
+	s.t.Helper()
+	_, machine, err := cluster.Addresses()
+	s.must(err)
+	listener, err := (&net.ListenConfig{}).Listen(s.ctx, "tcp", net.JoinHostPort(machine, "0"))
+	s.must(err)
+	var sent atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		sent.Add(1)
+		_, _ = io.WriteString(w, "records")
+	}))
+	server.Listener = listener
+	server.Start()
+	s.t.Cleanup(server.Close)
+	s.submit("data", func(spec *train.Spec) { spec.DataURL = server.URL + "/train.rec" })
+	s.succeeded("data")
+	if sent.Load() == 0 {
+		s.t.Error("the job with a data_url ran, and nothing was fetched")
+	}
 }
 
 // TestReplicasOutliveTheirLeaders runs three servers of the bus and two processes of each service, and kills the

@@ -56,7 +56,7 @@ the services start. Without FILE it checks the file that ` + "`switchyard up`" +
 			if path == "" {
 				return exit.Errorf(exit.Usage, "name the file: switchyard config check FILE", "there is no configuration file")
 			}
-			if err := set.Load(path, nil, nil); err != nil {
+			if err := set.Load(path, nil); err != nil {
 				return exit.Usagef("%v", err)
 			}
 			given := 0

@@ -118,7 +118,7 @@ func TestTheConfigurationIsRead(t *testing.T) {
 	o := options{user: "switchyard", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t)}
 	installed(t, o)
 	all, set := settings.New()
-	if err := set.Load(filepath.Join(o.root, units.ConfigPath), nil, nil); err != nil {
+	if err := set.Load(filepath.Join(o.root, units.ConfigPath), nil); err != nil {
 		t.Fatal(err)
 	}
 	if !all.Admission.AsSubmitters() || all.Executor.PythonPath != libraryDir || all.Executor.JobsDir != units.JobsDir || all.Web.SharedSocket == "" {
