@@ -162,9 +162,13 @@ func (l *Ledger) Quotas() map[string]int { return l.quotas }
 // is reserved for gangs ahead of it.
 func (l *Ledger) Allowed(g *Gang, watts float64) int {
 	left, power := l.unreserved(g)
-	most := max(left, 0)
-	if watts > 0 && power < float64(most)*watts {
-		most = max(int((power+slackWatts)/watts), 0)
+	return powered(power, watts, max(left, 0))
+}
+
+// powered is how many devices, at most the given ones, so much power is enough for, both in watts.
+func powered(power, each float64, most int) int {
+	if each > 0 && power < float64(most)*each {
+		return max(int((power+slackWatts)/each), 0)
 	}
 	return most
 }
@@ -176,10 +180,7 @@ func (l *Ledger) Granted(g *Gang, watts float64) int {
 	if quota, bound := l.granted[g.Spec.Tenant]; bound {
 		most = max(quota, 0)
 	}
-	if watts > 0 && l.budget < float64(most)*watts {
-		most = max(int((l.budget+slackWatts)/watts), 0)
-	}
-	return most
+	return powered(l.budget, watts, most)
 }
 
 // Most returns how many more devices of a node a gang may have.

@@ -23,6 +23,8 @@ type reservations struct {
 // reservedSums add up the reservations of gangs that still wait, at one version of the ledger.
 type reservedSums struct {
 	version int
+	// counts are the devices that each reservation keeps.
+	counts []int
 	// ranks are of the gangs. watts has the sum of the first ones, from none to all.
 	ranks []int
 	watts []float64
@@ -47,7 +49,7 @@ func (l *Ledger) freeFor(g *Gang, node int) int {
 	left := free
 	for _, at := range l.reservations.on[node] {
 		if r := &l.reservations.all[at]; r.keeps(g) {
-			left -= r.Count
+			left -= l.KeptBy(at)
 		}
 	}
 	return max(left, min(free, l.s.openOn(g.own(), node)-l.s.openOn(g.Got, node)))
@@ -87,11 +89,20 @@ func (l *Ledger) ReservedAhead(g *Gang) int {
 	if len(l.reservations.all) == 0 {
 		return 0
 	}
+	ahead, _ := slices.BinarySearch(l.reserved().ranks, g.Rank)
+	return ahead
+}
+
+// KeptBy is how many devices a reservation keeps now. It keeps what its gang could have: gangs ahead may have taken
+// devices, or the quota or the power for them.
+func (l *Ledger) KeptBy(reservation int) int { return l.reserved().counts[reservation] }
+
+// reserved adds up the reservations if anything has changed since it last did.
+func (l *Ledger) reserved() *reservedSums {
 	if l.reservations.sums.version != l.version {
 		l.sumReserved()
 	}
-	ahead, _ := slices.BinarySearch(l.reservations.sums.ranks, g.Rank)
-	return ahead
+	return &l.reservations.sums
 }
 
 func (l *Ledger) sumReserved() {
@@ -102,24 +113,42 @@ func (l *Ledger) sumReserved() {
 	total := 0.0
 	for i := range l.reservations.all {
 		r := &l.reservations.all[i]
+		n := min(r.Count, free[r.Node])
 		if !r.For.Got.Empty() {
+			sums.counts = append(sums.counts, n)
 			continue
 		}
-		n := min(r.Count, free[r.Node])
-		free[r.Node] -= n
-		total += float64(n) * l.s.Nodes[r.Node].Watts
-		sums.ranks, sums.watts = append(sums.ranks, r.For.Rank), append(sums.watts, total)
 		of := sums.of[r.For.Spec.Tenant]
 		if of == nil {
 			of = &tenantSums{}
 			sums.of[r.For.Spec.Tenant] = of
 		}
-		if k := len(of.devices); k > 0 {
-			n += of.devices[k-1]
-		}
-		of.ranks, of.devices = append(of.ranks, r.For.Rank), append(of.devices, n)
+		before, each := of.sum(), l.s.Nodes[r.Node].Watts
+		n = min(n, l.affordable(r.For, each, before, total))
+		sums.counts, free[r.Node] = append(sums.counts, n), free[r.Node]-n
+		total += float64(n) * each
+		sums.ranks, sums.watts = append(sums.ranks, r.For.Rank), append(sums.watts, total)
+		of.ranks, of.devices = append(of.ranks, r.For.Rank), append(of.devices, before+n)
 	}
 	l.reservations.sums = sums
+}
+
+// sum is how many devices all gangs of the tenant keep.
+func (t *tenantSums) sum() int {
+	if len(t.devices) == 0 {
+		return 0
+	}
+	return t.devices[len(t.devices)-1]
+}
+
+// affordable is how many devices of the given power in watts the quota of a gang and the power budget leave to it
+// besides so many devices and watts.
+func (l *Ledger) affordable(g *Gang, each float64, devices int, watts float64) int {
+	most := math.MaxInt32
+	if quota, bound := l.quotas[g.Spec.Tenant]; bound {
+		most = max(quota-devices, 0)
+	}
+	return powered(l.watts-watts, each, most)
 }
 
 // unreserved is what the quota of a gang and the power budget leave to it beside reservations for others, which are
@@ -161,18 +190,14 @@ func (l *Ledger) Reserve(g *Gang, node, count int) {
 // Reservations are all of them.
 func (l *Ledger) Reservations() []Reservation { return l.reservations.all }
 
-// TrimReservations ends reservations of devices that gangs ahead have got.
+// TrimReservations ends what reservations do not keep any more. It does not come back if what gangs ahead got is taken
+// from these again.
 func (l *Ledger) TrimReservations() {
-	l.version++
-	for _, node := range l.reservations.nodes {
-		free := max(l.Free(node), 0)
-		for _, at := range l.reservations.on[node] {
-			r := &l.reservations.all[at]
-			if r.Count = min(r.Count, free); r.For.Got.Empty() {
-				free -= r.Count
-			}
-		}
+	counts := l.reserved().counts
+	for i := range l.reservations.all {
+		l.reservations.all[i].Count = counts[i]
 	}
+	l.version++
 }
 
 // DropReservations ends all reservations.

@@ -105,19 +105,13 @@ func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
 	return a
 }
 
-// reservations count the devices that are still free of those that were reserved for each gang that waits.
+// reservations count the devices that are kept for each gang that waits.
 func (a *account) reservations() map[*cluster.Gang]int {
-	free, kept := map[int]int{}, map[*cluster.Gang]int{}
-	for _, r := range a.Ledger.Reservations() {
-		if !r.For.Got.Empty() {
-			continue
+	kept := map[*cluster.Gang]int{}
+	for i, r := range a.Ledger.Reservations() {
+		if r.For.Got.Empty() {
+			kept[r.For] += a.Ledger.KeptBy(i)
 		}
-		if _, seen := free[r.Node]; !seen {
-			free[r.Node] = a.Ledger.Free(r.Node)
-		}
-		n := min(r.Count, free[r.Node])
-		free[r.Node] -= n
-		kept[r.For] += n
 	}
 	return kept
 }

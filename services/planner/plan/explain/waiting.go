@@ -71,10 +71,7 @@ func (a *account) memory(g *cluster.Gang) train.Reason {
 
 // lost says what became of the devices that a gang had.
 func (a *account) lost(g *cluster.Gang, bound bool) []train.Reason {
-	goesOn := "it goes on from its checkpoint"
-	if r := g.Running; r != nil && g.EpochsDone == 0 && !r.Saved && r.Epochs == 0 {
-		goesOn = "it leaves at its first checkpoint, if that comes in time"
-	}
+	goesOn := goesOn(g)
 	switch takers := a.takers(g); {
 	case len(takers) > 0 && takers[0].Priority > g.Priority:
 		return []train.Reason{{Code: PreemptedByPriority, Message: "its devices go to " + cluster.Names(takers), Hint: goesOn}}
@@ -88,13 +85,30 @@ func (a *account) lost(g *cluster.Gang, bound bool) []train.Reason {
 	return nil
 }
 
+// goesOn says how a gang goes on that loses its devices; empty if it has not begun.
+func goesOn(g *cluster.Gang) string {
+	switch r := g.Running; {
+	case g.EpochsDone > 0 || r != nil && (r.Saved || r.Epochs > 0):
+		return "it goes on from its checkpoint"
+	case r != nil:
+		return "it leaves at its first checkpoint, if that comes in time"
+	}
+	return ""
+}
+
 // without says what became of the devices that the last plan gave to a gang that holds nothing.
 func (a *account) without(g *cluster.Gang, goesOn string) train.Reason {
 	if e := a.ExcludedFrom(g); e != nil {
 		return train.Reason{Code: e.Reason.Code, Message: "gives up its devices: " + e.Reason.Message, Hint: e.Reason.Hint}
 	}
-	if _, there := a.Locate(g.Planned); !there {
+	switch p, there := a.Locate(g.Planned); {
+	case !there:
 		return train.Reason{Code: DevicesGone, Message: "the devices that it was given are gone"}
+	case p.Memory > 0 && a.GuestPart(g, p.Spots()) == 0:
+		return train.Reason{
+			Code: DevicesGone, Message: fmt.Sprintf("jobs no longer share the devices of node %s", g.Planned.Places()[0].Node),
+			Hint: fmt.Sprintf("other nodes have the label %s=true", train.SharingLabel),
+		}
 	}
 	return train.Reason{Code: PreemptedByShorter, Message: "its devices are needed otherwise", Hint: goesOn}
 }
@@ -119,6 +133,9 @@ func (a *account) bound(g *cluster.Gang) (train.Reason, bool) {
 		r := train.Reason{
 			Code: PowerBudgetReached, Message: fmt.Sprintf("needs %s, and the power budget leaves %.0f W", g.Asks(), max(a.Ledger.Watts(), 0)),
 			Hint: "it starts when others end, or with a larger power budget",
+		}
+		if a.Ledger.Granted(g, a.LeastWatts) < g.Least {
+			r.Hint = "it needs a larger power budget"
 		}
 		if watts > 0 {
 			r.Message += fmt.Sprintf(", %.0f W of them for jobs that have waited for too long", watts)

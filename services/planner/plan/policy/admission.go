@@ -177,11 +177,12 @@ func (m *allocation) reserve(line []*candidate, left []float64) {
 		if !b.late || b.floor != nil {
 			continue
 		}
-		for _, kept := range m.Ledger.Reservations() {
+		for i, kept := range m.Ledger.Reservations() {
 			if kept.For != b.gang {
 				continue
 			}
-			o := option{pool: m.Finder.PoolOf[kept.Node], devices: kept.Count, watts: float64(kept.Count) * m.Nodes[kept.Node].Watts}
+			n := m.Ledger.KeptBy(i)
+			o := option{pool: m.Finder.PoolOf[kept.Node], devices: n, watts: float64(n) * m.Nodes[kept.Node].Watts}
 			for k := range left {
 				if n := m.use(b, &o, k); n > 0 {
 					left[k], m.limits[k].left = max(left[k]-n, 0), max(m.limits[k].left-n, 0)
