@@ -269,6 +269,9 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 		j.Spec.Strategy = train.StrategyParameterServer
 		j.Spec.ParameterServers = &train.ServersSpec{Max: count(t, d, "servers", 0), Cores: count(t, d, "cores", 1), Async: d.HasArg("async")}
 	}
+	if !d.HasArg("servers") {
+		j.Spec.Cores = count(t, d, "cores", 0)
+	}
 	j.Spec.TimeLimit = unit.Duration(count(t, d, "limit", 0)) * unit.Duration(time.Second)
 	if until := count(t, d, "deadline", 0); until > 0 {
 		at := s.state.Now.Add(time.Duration(until) * time.Second)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ func Classify(s *cluster.Snapshot) {
 	selectors, off := map[string]selector{}, excludedNodes(s)
 	for _, g := range s.Gangs {
 		if key := selectorOf(g, off); key != "" {
-			selectors[key] = selector{g.Spec.NodeLabels, g.Need, g.RAM, off[g.ID]}
+			selectors[key] = selector{g.Spec.NodeLabels, g.Need, g.Spec.Cores, g.RAM, off[g.ID]}
 		}
 	}
 	names := slices.Sorted(maps.Keys(selectors))
@@ -44,17 +45,19 @@ func Classify(s *cluster.Snapshot) {
 	islands(s)
 }
 
-// selector is the labels, the devices and the main memory of a process that gangs ask for, and the nodes that are
-// excluded for one gang alone.
+// selector is the labels, the devices, and the cores and main memory of a process that gangs ask for, and the nodes that
+// are excluded for one gang alone.
 type selector struct {
 	labels map[string]string
 	need   train.DeviceNeed
+	cores  int
 	ram    int64
 	off    []train.NodeID
 }
 
 func (of selector) suits(n *train.Node) bool {
-	return n.Has(of.labels) && of.need.Suits(n) && (n.Memory == 0 || of.ram <= int64(n.Memory)) && !slices.Contains(of.off, n.ID)
+	large := (n.Cores == 0 || of.cores <= n.Cores) && (n.Memory == 0 || of.ram <= int64(n.Memory))
+	return large && n.Has(of.labels) && of.need.Suits(n) && !slices.Contains(of.off, n.ID)
 }
 
 // selectorOf tells selectors apart; empty if any node will do.
@@ -63,8 +66,8 @@ func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
 	if g.Need.Chosen() {
 		key += "\x00" + string(g.Need.Kind) + " " + strings.Join(g.Need.Models, "|")
 	}
-	if g.RAM > 0 {
-		key += fmt.Sprint("\x00", g.RAM, g.EachDevice)
+	if g.RAM > 0 || g.Spec.Cores > 0 {
+		key += fmt.Sprint("\x00", g.RAM, g.EachDevice, g.Spec.Cores)
 	}
 	if len(off[g.ID]) > 0 {
 		key += "\x00" + string(g.ID)
@@ -334,6 +337,9 @@ func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
 		where, widest = "", "there are"
 	}
 	most := s.Widest(cluster.AnyNode)
+	if s.Spans && slices.ContainsFunc(s.Nodes, func(n cluster.Node) bool { return n.Model != s.Nodes[0].Model }) {
+		where = " of one model"
+	}
 	r := train.Reason{
 		Code: DevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", g.Asks(), where, widest, most),
 		Hint: "lower min_devices or add devices",
@@ -345,7 +351,10 @@ func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
 		}
 		return train.Reason{Code: MixedNode, Message: fmt.Sprintf("needs %s%s, and a job ahead of it wants %s of node %s", g.Asks(), where, how, at)}
 	}
-	switch {
+	switch cores := p.mostCores(g); {
+	case 0 < cores && cores < g.Spec.Cores:
+		r.Message = fmt.Sprintf("needs %s for each process, and the largest node%s has %d", cluster.Cores(g.Spec.Cores), Selector(g), cores)
+		r.Hint = "lower cores"
 	case g.RAM > 0 && s.Widest(func(n *cluster.Node) bool { return suits(g, n) }) >= g.Least:
 		r.Message = fmt.Sprintf("needs %s%s%s, and the largest node has %s of main memory", Wants(g), where, Selector(g), p.largestRAM(g))
 		r.Hint = "lower memory or min_devices"
@@ -374,6 +383,18 @@ func Wants(g *cluster.Gang) string {
 		return fmt.Sprintf("%s and %s of main memory for each", g.Asks(), unit.Bytes(g.RAM))
 	}
 	return fmt.Sprintf("%s and %s of main memory", g.Asks(), unit.Bytes(g.RAM))
+}
+
+// mostCores is the most cores of a node with the labels and devices that a gang asks for. A node that does not report
+// its cores may have any number.
+func (p *Spaces) mostCores(g *cluster.Gang) int {
+	most := 0
+	for i := range p.s.Nodes {
+		if n := &p.s.Nodes[i]; suits(g, n) {
+			most = max(most, cmp.Or(n.Spec.Cores, math.MaxInt32))
+		}
+	}
+	return most
 }
 
 // largestRAM is the most main memory of a node with the labels and devices that a gang asks for.
