@@ -179,6 +179,7 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	case q.Method == http.MethodPatch:
 		r.blobs[q.URL.Path] = append(r.blobs[q.URL.Path], body...)
 		w.Header().Set("Location", q.URL.Path)
+		w.Header().Set("Range", fmt.Sprintf("0-%d", len(r.blobs[q.URL.Path])-1))
 		w.WriteHeader(http.StatusAccepted)
 	case q.Method == http.MethodPut && q.URL.Query().Has("digest"):
 		r.blobs[q.URL.Query().Get("digest")] = append(r.blobs[q.URL.Path], body...)
