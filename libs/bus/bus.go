@@ -319,6 +319,9 @@ func (b *Bus) ensureBucket(ctx context.Context, k contract.BucketInfo, age insta
 		c.Subjects, c.Description, c.Discard, c.MaxAge, c.MaxBytes = []string{"$KV." + k.Name + ".>"}, k.Doc, jetstream.DiscardNew, k.Keep, contract.MaxBucketBytes
 		c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true // as clients expect of buckets
 		c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, markerTime
+		if identity.Told(k) {
+			c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: identity.Changes(k.Name + ".>")}
+		}
 	})
 }
 

@@ -330,6 +330,9 @@ func (k *KV[T]) watchOnce(ctx context.Context, wake <-chan struct{}, patterns []
 func (k *KV[T]) missesNothing(ctx context.Context, wake <-chan struct{}, narrow bool, seen *atomic.Uint64) {
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
+	if k.bus.OfNode() {
+		check.Stop() // who polls asks anyway
+	}
 	for before := uint64(0); ; {
 		select {
 		case <-ctx.Done():

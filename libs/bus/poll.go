@@ -13,41 +13,110 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 )
 
 const (
-	// pollEvery is how often the agent of another machine looks for changes.
-	pollEvery = 500 * time.Millisecond
+	// pollSoon is when the agent of another machine asks again after it has asked, in case a replica answered that was
+	// behind. The pause doubles up to checkInterval, since the server tells each change.
+	pollSoon = 500 * time.Millisecond
 	// pollBatch is the number of messages that one request asks for.
 	pollBatch = 256
 )
 
-// poll is scan without a consumer, for who may make none: it asks again and again for the messages behind those that it
-// has. A bucket keeps the newest message of each key, so the first round is the list.
+// polling is scan without a consumer, for a client that may make none. The server publishes what it stores in a bucket
+// once more (identity.Changes), and no request is needed for that. Requests get the list and what was not told.
+type polling[T any] struct {
+	kv      *KV[T]
+	filters []string
+	// next is the sequence behind all that was read of each filter. gone says that the message before it was not there.
+	next   []uint64
+	gone   []bool
+	f      message
+	newest *atomic.Uint64
+}
+
+// change is a message as the server told it.
+type change struct {
+	filter int
+	m      *nats.Msg
+}
+
 func (k *KV[T]) poll(ctx context.Context, filters []string, f message, newest *atomic.Uint64, synced func()) error {
-	next := make([]uint64, len(filters))
-	for i := range next {
-		next[i] = 1
-	}
-	listed := false
-	for range tick.Every(ctx, pollEvery) {
-		for i, filter := range filters {
-			for more := true; more; {
-				var err error
-				more, err = k.behind(ctx, filter, &next[i], f)
-				if err != nil {
-					return err
-				}
+	p := &polling[T]{k, filters, make([]uint64, len(filters)), make([]bool, len(filters)), f, newest}
+	changes := make(chan change)
+	for i, filter := range filters {
+		p.next[i] = 1
+		heard, err := k.bus.nc.Subscribe(identity.Changes(strings.TrimPrefix(filter, "$KV.")), func(m *nats.Msg) {
+			select {
+			case changes <- change{i, m}:
+			case <-ctx.Done():
 			}
-			newest.Store(max(newest.Load(), next[i]-1))
+		})
+		if err != nil {
+			return fmt.Errorf("listen for changes of %s: %w", k.bucket, err)
 		}
-		if !listed {
-			listed = true
-			synced()
+		defer func() { _ = heard.Unsubscribe() }()
+	}
+	if err := p.ask(ctx); err != nil {
+		return err
+	}
+	synced()
+	for wait := pollSoon; ; {
+		missed, err := p.hear(ctx, changes, time.After(wait))
+		if err == nil {
+			err = p.ask(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if wait = min(2*wait, checkInterval); missed {
+			wait = pollSoon
 		}
 	}
-	return ctx.Err()
+}
+
+// hear applies changes until it is time to ask. missed says that one did not come.
+func (p *polling[T]) hear(ctx context.Context, changes <-chan change, ask <-chan time.Time) (missed bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-ask:
+			return false, nil
+		case c := <-changes:
+			sequence, err := p.sequence(c.m)
+			if err != nil {
+				return false, err
+			}
+			// A whole bucket has every sequence.
+			if sequence > p.next[c.filter] && strings.HasSuffix(p.filters[c.filter], p.kv.bucket+".>") {
+				return true, nil
+			}
+			p.apply(c.filter, sequence, c.m)
+		}
+	}
+}
+
+// ask reads what is behind that which was read. If the last message that was read is not there twice in a row, it has
+// expired or the bucket was restored from a snapshot: then all is listed again.
+func (p *polling[T]) ask(ctx context.Context) error {
+	for i := range p.filters {
+		for more := true; more; {
+			found, rest, err := p.behind(ctx, i)
+			if err != nil {
+				return err
+			}
+			more = rest
+			switch lost := found == 0 && p.next[i] > 1; {
+			case lost && p.gone[i]:
+				p.next[i], p.gone[i], more = 1, false, true
+			default:
+				p.gone[i] = lost
+			}
+		}
+	}
+	return nil
 }
 
 // directGet asks for messages of a stream.
@@ -57,50 +126,63 @@ type directGet struct {
 	Batch    int    `json:"batch"`
 }
 
-// behind calls f with some messages from a sequence on, and moves it behind them. more says that others follow.
-func (k *KV[T]) behind(ctx context.Context, filter string, next *uint64, f message) (more bool, err error) {
+// behind applies some messages of a filter, from the last one that was read on. more says that others follow.
+func (p *polling[T]) behind(ctx context.Context, filter int) (found int, more bool, err error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
-	body, err := json.Marshal(directGet{*next, filter, pollBatch})
+	k := p.kv
+	body, err := json.Marshal(directGet{max(p.next[filter]-1, 1), p.filters[filter], pollBatch})
 	if err != nil {
-		return false, fmt.Errorf("encode a request: %w", err)
+		return 0, false, fmt.Errorf("encode a request: %w", err)
 	}
 	inbox := k.bus.nc.NewRespInbox()
 	answers, err := k.bus.nc.SubscribeSync(inbox)
 	if err != nil {
-		return false, fmt.Errorf("listen for messages of %s: %w", k.bucket, err)
+		return 0, false, fmt.Errorf("listen for messages of %s: %w", k.bucket, err)
 	}
 	defer func() { _ = answers.Unsubscribe() }()
 	if err := k.bus.nc.PublishRequest("$JS.API.DIRECT.GET."+bucketPrefix+k.bucket, inbox, body); err != nil {
-		return false, fmt.Errorf("ask for messages of %s: %w", k.bucket, err)
+		return 0, false, fmt.Errorf("ask for messages of %s: %w", k.bucket, err)
 	}
-	prefix := "$KV." + k.bucket + "."
 	for {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
-			return false, fmt.Errorf("read %s: %w", k.bucket, k.bus.cause(err))
+			return found, false, fmt.Errorf("read %s: %w", k.bucket, k.bus.cause(err))
 		}
 		switch m.Header.Get("Status") {
 		case "":
 		case "404", "204": // nothing more, and the end of a batch
-			return more, nil
+			return found, more, nil
 		default:
-			return false, fmt.Errorf("read %s: %w: %s", k.bucket, errAnswer, m.Header.Get("Description"))
+			return found, false, fmt.Errorf("read %s: %w: %s", k.bucket, errAnswer, m.Header.Get("Description"))
 		}
-		key, sequence, err := placeOf(m)
+		sequence, err := p.sequence(m)
 		if err != nil {
-			return false, fmt.Errorf("read %s: %w", k.bucket, err)
+			return found, false, err
 		}
-		f(strings.TrimPrefix(key, prefix), sequence, m.Data)
-		*next = sequence + 1
+		p.apply(filter, sequence, m)
+		found++
 		more = m.Header.Get("Nats-Num-Pending") != "0"
 	}
 }
 
+// apply takes a message of a filter, unless it is known.
+func (p *polling[T]) apply(filter int, sequence uint64, m *nats.Msg) {
+	if sequence < p.next[filter] {
+		return
+	}
+	p.f(strings.TrimPrefix(m.Header.Get(jetstream.SubjectHeader), "$KV."+p.kv.bucket+"."), sequence, m.Data)
+	p.next[filter] = sequence + 1
+	p.newest.Store(max(p.newest.Load(), sequence))
+}
+
 var errAnswer = errors.New("the server answers")
 
-// placeOf returns the subject and the sequence of a message that was asked for.
-func placeOf(m *nats.Msg) (subject string, sequence uint64, err error) {
-	sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-	return m.Header.Get(jetstream.SubjectHeader), sequence, err
+// sequence returns the sequence of a message that was asked for or told.
+func (p *polling[T]) sequence(m *nats.Msg) (uint64, error) {
+	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the sequence of a message of %s: %w", p.kv.bucket, err)
+	}
+	return sequence, nil
 }

@@ -3,6 +3,7 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -28,23 +29,35 @@ func Start(t testing.TB) *busserver.Server {
 	return s
 }
 
-// StartGuarded runs a server that lets in only who has a key, as products do, and returns the folder of the keys.
-func StartGuarded(t testing.TB) (s *busserver.Server, keys identity.Keys) {
+// StartGuarded runs a server that lets in only who has a key, as products do, and returns the folder of the keys. Those
+// of the agents of nodes are among them.
+func StartGuarded(t testing.TB, nodes ...string) (*busserver.Server, identity.Keys) {
 	t.Helper()
-	keys = identity.KeysOf(t.TempDir())
-	err := keys.Make()
+	keys, accounts := Accounts(t, nodes...)
+	s, err := busserver.Start(busserver.Options{Dir: t.TempDir(), Accounts: accounts})
 	if err != nil {
-		t.Fatal(err)
-	}
-	accounts, err := keys.Accounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err = busserver.Start(busserver.Options{Dir: t.TempDir(), Accounts: accounts}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	return s, keys
+}
+
+// Accounts makes the keys of all roles and of the agents of nodes, and returns their folder and the accounts that servers
+// need for them.
+func Accounts(t testing.TB, nodes ...string) (keys identity.Keys, accounts string) {
+	t.Helper()
+	keys = identity.KeysOf(t.TempDir())
+	err := keys.Make()
+	for _, node := range nodes {
+		err = errors.Join(err, keys.AddNode(node))
+	}
+	if err == nil {
+		accounts, err = keys.Accounts()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, accounts
 }
 
 // StartForeign runs a server with another limit of a message, as an operator may have set it up, and returns its
@@ -115,8 +128,8 @@ func ConnectWith(t testing.TB, c bus.Config) *bus.Bus {
 	return b
 }
 
-// StartCluster runs several servers that keep replicas of the same streams.
-func StartCluster(t testing.TB, servers int) []*busserver.Server {
+// StartCluster runs several servers that keep replicas of the same streams. Without accounts they let everyone in.
+func StartCluster(t testing.TB, servers int, accounts string) []*busserver.Server {
 	t.Helper()
 	ports := make([]int, servers)
 	for i := range ports {
@@ -125,7 +138,7 @@ func StartCluster(t testing.TB, servers int) []*busserver.Server {
 	started := make([]*busserver.Server, servers)
 	for i := range started {
 		s, err := busserver.Start(busserver.Options{
-			Open: true, Dir: t.TempDir(), Cluster: &busserver.Cluster{Name: fmt.Sprintf("bus-%d", i), Port: ports[i], Peers: ports},
+			Open: accounts == "", Accounts: accounts, Dir: t.TempDir(), Cluster: &busserver.Cluster{Name: fmt.Sprintf("bus-%d", i), Port: ports[i], Peers: ports},
 		})
 		if err != nil {
 			t.Fatal(err)

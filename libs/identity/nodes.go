@@ -91,7 +91,7 @@ const ReportPrefix = "switchyard.admission.reported."
 // own alone. Those about a job go through admission, which knows on which nodes the job runs.
 func NodePermissions(node string) Permissions {
 	own, reports := nodeWriting(node)
-	return Permissions{Publish: slices.Concat(nodeReading(), own, reports), Subscribe: []string{InboxPrefix(Node) + ".>"}}
+	return Permissions{Publish: slices.Concat(nodeReading(), own, reports), Subscribe: append(nodeHearing(), InboxPrefix(Node)+".>")}
 }
 
 // nodeWriting returns the subjects of what the agent of a node writes: its own, and its reports about jobs.
@@ -125,9 +125,28 @@ func nodeWriting(node string) (own, reports []string) {
 func nodeReading() []string {
 	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES"}
 	for _, k := range contract.Buckets() {
-		reads := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == Agent || slices.Contains(r.Readers, Agent) })
-		if reads && k.Name != string(contract.Jobs) {
+		if Told(k) || slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == Agent }) {
 			subjects = append(subjects, "$JS.API.DIRECT.GET.KV_"+k.Name, "$JS.API.DIRECT.GET.KV_"+k.Name+".>")
+		}
+	}
+	return subjects
+}
+
+// Told reports whether the server tells the agents of nodes each change of a bucket: of those that others write for them,
+// but not of jobs. The records of nodes change so often that each agent asks for them now and then.
+func Told(k contract.BucketInfo) bool {
+	reads := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return slices.Contains(r.Readers, Agent) })
+	return reads && k.Name != string(contract.Jobs)
+}
+
+// Changes returns the subject on which the server tells the changes of the key of a bucket.
+func Changes(bucketAndKey string) string { return "switchyard.changes." + bucketAndKey }
+
+// nodeHearing are the subjects on which an agent hears changes of what it may read.
+func nodeHearing() (subjects []string) {
+	for _, k := range contract.Buckets() {
+		if Told(k) {
+			subjects = append(subjects, Changes(k.Name+".>"))
 		}
 	}
 	return subjects
@@ -152,6 +171,9 @@ func nodeExports(nodes []string) (lines []string) {
 	for i, subject := range reports {
 		reports[i] = ReportPrefix + "*." + subject
 	}
+	for _, subject := range nodeHearing() {
+		lines = append(lines, fmt.Sprintf("{stream: %q, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
+	}
 	for _, subject := range slices.Concat(nodeReading(), own, reports) {
 		// A direct request for several messages has several answers.
 		lines = append(lines, fmt.Sprintf("{service: %q, response: stream, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
@@ -165,6 +187,9 @@ func writeNodeAccount(b *strings.Builder, node, public string) {
 	fmt.Fprintf(b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", nodeAccount(node), nodeConnections, nodeSubscriptions)
 	fmt.Fprintf(b, "    users: [{nkey: %s, permissions: {\n      publish: {allow: [%s]}\n      subscribe: [%s]\n      allow_responses: true\n    }}]\n", public, quoted(p.Publish), quoted(append(p.Subscribe, answers(node))))
 	fmt.Fprintf(b, "    exports: [{service: %q, accounts: [%s]}]\n    imports: [\n", answers(node), Account)
+	for _, subject := range nodeHearing() {
+		fmt.Fprintf(b, "      {stream: {account: %s, subject: %q}}\n", Account, subject)
+	}
 	own, reports := nodeWriting(node)
 	for _, subject := range append(nodeReading(), own...) {
 		fmt.Fprintf(b, "      {service: {account: %s, subject: %q}}\n", Account, subject)

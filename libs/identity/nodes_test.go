@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -17,25 +18,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
-
-// startWithNodes is a bus that knows the agents of two nodes, and the folder of keys.
-func startWithNodes(t *testing.T) (*busserver.Server, identity.Keys) {
-	t.Helper()
-	keys := identity.KeysOf(t.TempDir())
-	if err := errors.Join(keys.Make(), keys.AddNode("n1"), keys.AddNode("n2")); err != nil {
-		t.Fatal(err)
-	}
-	accounts, err := keys.Accounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := busserver.Start(busserver.Options{Dir: t.TempDir(), Accounts: accounts})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, accounts)
-	}
-	t.Cleanup(s.Stop)
-	return s, keys
-}
 
 // agentOf connects as the agent of a node, with a client that knows nothing of Switchyard.
 func agentOf(t *testing.T, s *busserver.Server, keys identity.Keys, node string) *nats.Conn {
@@ -55,7 +37,7 @@ func agentOf(t *testing.T, s *busserver.Server, keys identity.Keys, node string)
 // The agent of a node tries to publish every fact, to write every bucket for itself and for another node, and to ask
 // JetStream for whatever makes or changes something.
 func TestTheAgentOfANodeSpeaksForItAlone(t *testing.T) {
-	server, keys := startWithNodes(t)
+	server, keys := bustest.StartGuarded(t, "n1", "n2")
 	_ = bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "operator", Keys: string(keys)})
 	nc := agentOf(t, server, keys, "n1")
 	ofNode := map[string]bool{"energy.measured": true, "probe.counted": true}
@@ -65,7 +47,7 @@ func TestTheAgentOfANodeSpeaksForItAlone(t *testing.T) {
 		"$JS.API.CONSUMER.CREATE.KV_nodes": false, "$JS.API.CONSUMER.CREATE.JOBS.x.yard.job.>": false, "$JS.API.CONSUMER.MSG.NEXT.JOBS.admission": false, "$JS.ACK.JOBS.admission.1.1.1.1.1": false,
 		"$JS.API.STREAM.MSG.GET.KV_jobs": false, "$JS.API.DIRECT.GET.KV_jobs": false, "$JS.API.DIRECT.GET.KV_jobs.$KV.jobs.x": false, "$JS.API.DIRECT.GET.JOBS": false,
 		"$JS.API.DIRECT.GET.JOBS.yard.job.x.submitted.v1": false, "$JS.API.DIRECT.GET.KV_attempts": true, "switchyard.executor.n1.terminal": false, "switchyard.executor.n2.logs": false,
-		"_INBOX.web.x": false, "$SYS.REQ.SERVER.PING": false, "anything": false,
+		"switchyard.changes.attempts.x": false, "_INBOX.web.x": false, "$SYS.REQ.SERVER.PING": false, "anything": false,
 	}
 	for _, k := range event.Kinds() {
 		name := k.Entity + "." + k.Fact
@@ -94,7 +76,7 @@ func TestTheAgentOfANodeSpeaksForItAlone(t *testing.T) {
 
 // A request makes the server write its answer where the reply subject says. That is in the account of the node, too.
 func TestNoReplySubjectWritesForAnotherNode(t *testing.T) {
-	server, keys := startWithNodes(t)
+	server, keys := bustest.StartGuarded(t, "n1", "n2")
 	operator := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "operator", Keys: string(keys)})
 	nodes, err := bus.OpenKV(t.Context(), operator, contract.Nodes)
 	if err != nil {
@@ -132,7 +114,7 @@ func TestNoReplySubjectWritesForAnotherNode(t *testing.T) {
 
 // The agent sees what concerns it as it changes, and writes its own record, with the client of Switchyard.
 func TestAnAgentWorksFromItsAccount(t *testing.T) {
-	server, keys := startWithNodes(t)
+	server, keys := bustest.StartGuarded(t, "n1", "n2")
 	operator := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "operator", Keys: string(keys)})
 	agent := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: identity.Agent, Keys: string(keys) + "/nodes/n1"})
 	theirs, err := bus.OpenKV(t.Context(), operator, contract.Attempts)
@@ -204,4 +186,68 @@ func TestAnAgentWorksFromItsAccount(t *testing.T) {
 	}); err != nil {
 		t.Errorf("its own fact: %v", err)
 	}
+}
+
+// An agent asks for what it was not told: if a message of the server is lost, and if the server tells it of a later change.
+func TestAnAgentAsksForWhatItWasNotTold(t *testing.T) {
+	server, keys := bustest.StartGuarded(t, "n1")
+	operator := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "operator", Keys: string(keys)})
+	agent := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: identity.Agent, Keys: string(keys) + "/nodes/n1"})
+	key, err := nats.NkeyOptionFromSeed(keys.File(identity.Operator))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(server.URL(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_"+string(contract.Attempts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	telling, silent := stream.CachedInfo().Config, stream.CachedInfo().Config
+	silent.RePublish = nil
+	theirs, err := bus.OpenKV(t.Context(), operator, contract.Attempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts, err := bus.OpenKV(t.Context(), agent, contract.Attempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, synced := make(chan string, 100), make(chan struct{}, 10)
+	ctx, stop := context.WithCancel(t.Context())
+	var watching conc.WaitGroup
+	t.Cleanup(func() { stop(); watching.Wait() })
+	watching.Go(func() {
+		_ = attempts.Watch(ctx, func(e bus.Entry[train.Attempt], _ bool) { seen <- e.Key }, func() { synced <- struct{}{} })
+	})
+	<-synced
+	put := func(id train.JobID, how jetstream.StreamConfig) {
+		t.Helper()
+		_, err := js.UpdateStream(t.Context(), how)
+		if err := errors.Join(err, theirs.Put(t.Context(), string(id), train.Attempt{Job: id, Number: 1})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(keys ...string) {
+		t.Helper()
+		for _, key := range keys {
+			if got := <-seen; got != key {
+				t.Errorf("the agent hears of %s, want %s", got, key)
+			}
+		}
+	}
+	put("told", telling)
+	want("told")
+	put("lost", silent)
+	want("lost")
+	put("before", silent)
+	put("behind", telling)
+	want("before", "behind")
 }

@@ -62,6 +62,8 @@ type linkProber struct {
 	mu      sync.Mutex
 	answers map[string][]netip.AddrPort
 	traced  []train.Flow
+	// listed is the revision of the list in use.
+	listed uint64
 }
 
 // open opens the sockets; it returns nil without addresses.
@@ -103,7 +105,7 @@ func (l *linkProber) loops() []func(context.Context) error {
 		func(ctx context.Context) error { return l.nodes.Watch(ctx, l.onNode, nil) },
 		func(ctx context.Context) error {
 			see := func(e bus.Entry[train.Pinglist], deleted bool) { l.onList(ctx, e, deleted) }
-			return l.lists.Watch(ctx, see, nil)
+			return l.lists.Watch(ctx, see, nil, string(l.node))
 		},
 	}
 }
@@ -132,7 +134,11 @@ func (l *linkProber) onNode(e bus.Entry[train.Node], deleted bool) {
 
 // onList applies a new list for this node.
 func (l *linkProber) onList(ctx context.Context, e bus.Entry[train.Pinglist], deleted bool) {
-	if e.Key != string(l.node) {
+	l.mu.Lock()
+	again := e.Revision == l.listed
+	l.listed = e.Revision
+	l.mu.Unlock()
+	if again {
 		return
 	}
 	if deleted {

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	if options := os.Getenv(agentsVariable); options != "" {
 		os.Exit(playAgents(options))
 	}
+	if options := os.Getenv(watchersVariable); options != "" {
+		os.Exit(playWatchers(options))
+	}
 	local.RunIfAsked(os.Args)
 	os.Exit(m.Run())
 }
