@@ -83,8 +83,8 @@ func TestALostServerOfThreeLosesNothing(t *testing.T) {
 	}
 }
 
-// Three servers keep the streams, and each node's agent has an account of its own. The leader of the attempts goes away:
-// the agent that was connected to it, and the one that was not, hear what changes then, and store what is theirs.
+// Three servers keep the streams, and each node's agent has an account of its own. The leader of the attempts goes
+// away: the agent that was connected to it, and the one that was not, hear of later changes, and store their own facts.
 func TestAgentsWorkOnWhenALeaderGoes(t *testing.T) {
 	t.Parallel()
 	keys, accounts := bustest.Accounts(t, "n1", "n2")

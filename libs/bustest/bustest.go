@@ -42,8 +42,8 @@ func StartGuarded(t testing.TB, nodes ...string) (*busserver.Server, identity.Ke
 	return s, keys
 }
 
-// Accounts makes the keys of all roles and of the agents of nodes, and returns their folder and the accounts that servers
-// need for them.
+// Accounts makes the keys of all roles and of the agents of nodes, and returns their folder and the accounts that
+// servers need for them.
 func Accounts(t testing.TB, nodes ...string) (keys identity.Keys, accounts string) {
 	t.Helper()
 	keys = identity.KeysOf(t.TempDir())

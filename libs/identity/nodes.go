@@ -132,8 +132,8 @@ func nodeReading() []string {
 	return subjects
 }
 
-// Told reports whether the server tells the agents of nodes each change of a bucket: of those that others write for them,
-// but not of jobs. The records of nodes change so often that each agent asks for them now and then.
+// Told reports whether the server tells the agents of nodes each change of a bucket. It does of those that others write
+// for them, except for jobs. The records of nodes change so often that each agent asks for them now and then.
 func Told(k contract.BucketInfo) bool {
 	reads := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return slices.Contains(r.Readers, Agent) })
 	return reads && k.Name != string(contract.Jobs)

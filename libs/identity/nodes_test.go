@@ -188,7 +188,7 @@ func TestAnAgentWorksFromItsAccount(t *testing.T) {
 	}
 }
 
-// An agent asks for what it was not told: if a message of the server is lost, and if the server tells it of a later change.
+// An agent asks for what it was not told: if a message of the server is lost, and if only a later one comes.
 func TestAnAgentAsksForWhatItWasNotTold(t *testing.T) {
 	server, keys := bustest.StartGuarded(t, "n1")
 	operator := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "operator", Keys: string(keys)})
