@@ -4,7 +4,6 @@ package access
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -75,13 +74,17 @@ const RequestsPerMinute = 1200
 // MostEnergyKWh is the largest quota of energy: more joules have no number.
 const MostEnergyKWh = 2.5e6
 
-// namePattern is what a name may look like: as the names of a machine's users, with dots.
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`)
+// nameCharacters are what a name may consist of, mostName is its greatest length: as the names of a machine's users,
+// with dots. As a pattern each command would compile them at its start, which takes half a millisecond.
+const (
+	nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+	mostName       = 63
+)
 
 // Key returns the key of the record of a person or tenant, which is also the id in the subjects of facts about it. A
 // dot separates the parts of both, so it becomes an equals sign.
 func Key(name string) (string, error) {
-	if !namePattern.MatchString(name) {
+	if name == "" || len(name) > mostName || strings.Trim(name, nameCharacters) != "" || strings.ContainsAny(name[:1], ".-") {
 		return "", fmt.Errorf("name %.80q: want 1 to 63 letters, digits, '_', '-' or '.', beginning with a letter, digit or '_'", name)
 	}
 	return strings.ReplaceAll(name, ".", "="), nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // BatchConsumer is a durable, strictly ordered reader of a stream that takes many messages at a time, for targets that
@@ -16,9 +18,10 @@ type BatchConsumer struct {
 	Name    string
 	Stream  string
 	Filters []string
-	// Size is the largest number of messages of a batch, Wait the longest time to collect one.
-	Size int
-	Wait time.Duration
+	// Size is the largest number of messages of a batch, Wait the longest time to collect one. Before each the consumer
+	// rests, and messages gather in the stream: the bus writes down what it delivers each time.
+	Size       int
+	Wait, Rest time.Duration
 	// Handle takes a batch in the order of the stream. After an error that wraps ErrPoison it gets each half of the batch
 	// on its own, until the messages that no repetition makes good are alone and moved to POISON. After any other error it
 	// gets the same batch again, with a growing delay. After a crash it gets messages again that it handled before. All
@@ -64,6 +67,7 @@ func (b *Bus) consumeBatches(ctx context.Context, c BatchConsumer) error {
 			return err
 		}
 		b.caughtUp(c.Name, raw[len(raw)-1])
+		tick.Pause(ctx, c.Rest)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -56,6 +57,8 @@ type Config struct {
 	Records *Records
 	// Options are added for tests (in-process connections).
 	Options []nats.Option
+	// Here, if not nil, is the server at URL, in this process: the connection does without the network.
+	Here interface{ InProcessConn() (net.Conn, error) }
 }
 
 // Bus is a connection. It reconnects for ever; meanwhile calls fail at once with ErrAway, and the caller's loop retries
@@ -136,6 +139,9 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		// What refuses a key now may know it later: a server that starts again with another configuration.
 		nats.IgnoreAuthErrorAbort(),
 	}, key, c.Options)
+	if c.Here != nil {
+		options = append(options, nats.InProcessServer(c.Here))
+	}
 	nc, err := nats.Connect(c.URL, options...)
 	if errors.Is(err, nats.ErrAuthorization) {
 		err = b.refusal()

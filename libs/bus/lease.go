@@ -15,11 +15,12 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// leaseTime is how long a lease outlives its holder, renewEvery how often the holder renews it. A standby checks as
-// often.
+// leaseTime is how long a lease outlives its holder, renewEvery how often the holder renews it, by a synced write. A
+// standby looks every lookEvery.
 const (
-	leaseTime  = 5 * time.Second
-	renewEvery = time.Second
+	leaseTime  = 6 * time.Second
+	renewEvery = 2 * time.Second
+	lookEvery  = time.Second
 )
 
 // Claim asks for a lease.
@@ -86,7 +87,7 @@ type holding struct {
 // wait returns when the lease is held; it returns false if ctx ends first.
 func (h *holding) wait(ctx context.Context) bool {
 	stated := ""
-	for range tick.Every(ctx, renewEvery) {
+	for range tick.Every(ctx, lookEvery) {
 		holder, err := h.take(ctx)
 		if err == nil {
 			return true

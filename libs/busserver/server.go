@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -202,8 +201,8 @@ func adopt(dir string) error {
 	return nil
 }
 
-// Here connects a client of this process, without the network.
-func (s *Server) Here() nats.Option { return nats.InProcessServer(s.s) }
+// InProcessConn connects a client of this process, without the network.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.s.InProcessConn() }
 
 // URL returns the address for clients.
 func (s *Server) URL() string { return s.s.ClientURL() }

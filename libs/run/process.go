@@ -56,7 +56,7 @@ func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
 }
 
 func (p Process) open(ctx context.Context) (*bus.Bus, error) {
-	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter, Records: p.records})
+	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Here: p.Common.Here, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas, Meter: p.meter, Records: p.records})
 }
 
 // watch ties readiness and metrics to what the guard finds.
@@ -75,7 +75,7 @@ func (p Process) Check(name string, check func() error) { p.health.set(p.service
 
 // Bus connects without asking for any stream or bucket: for what must work while the bus stores nothing.
 func (p Process) Bus(ctx context.Context) (*bus.Bus, error) {
-	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Meter: p.meter})
+	return bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Here: p.Common.Here, Keys: p.Common.KeysDir(), Name: p.service, Log: p.Log, Meter: p.meter})
 }
 
 // Started says that the service has taken up its work.

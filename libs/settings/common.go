@@ -20,6 +20,9 @@ import (
 
 // Common is what every process shares.
 type Common struct {
+	// Here is the bus at NATS if this process embeds it, else nil: its services connect without the network.
+	Here interface{ InProcessConn() (net.Conn, error) }
+
 	NATS string
 	// Keys is the folder with the keys of this process on the bus; empty: in the data folder.
 	Keys string

@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	// mostIntervals bounds a batch, batchWait is how long it is collected.
+	// mostIntervals bounds a batch, batchWait is how long it is collected, batchRest is the time between two. Together
+	// they are well below settleAfter: a node whose intervals wait in the stream is not silent.
 	mostIntervals = 4096
 	batchWait     = 500 * time.Millisecond
+	batchRest     = 1500 * time.Millisecond
 	// exchangesAtOnce is how many records are read or written side by side.
 	exchangesAtOnce = 256
 )

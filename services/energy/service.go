@@ -63,7 +63,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return jobs.WatchShared(ctx, l.observe, p.Started) })
 	work.Go(func(ctx context.Context) error {
 		return b.ConsumeBatches(ctx, bus.BatchConsumer{
-			Name: s.Name(), Stream: event.StreamSamples, Filters: []string{measuredFilter}, Size: mostIntervals, Wait: batchWait, Handle: l.take,
+			Name: s.Name(), Stream: event.StreamSamples, Filters: []string{measuredFilter}, Size: mostIntervals, Wait: batchWait, Rest: batchRest, Handle: l.take,
 		})
 	})
 	work.Go(l.keepSettling)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go" //nolint:depguard // names the option of an in-process connection
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
@@ -122,7 +121,7 @@ func restoreInto(ctx context.Context, path, dir string) (head backup.Head, err e
 		return head, err
 	}
 	defer s.Stop()
-	b, err := bus.Connect(ctx, bus.Config{Name: "restore", Options: []nats.Option{s.Here()}})
+	b, err := bus.Connect(ctx, bus.Config{Name: "restore", Here: s})
 	if err != nil {
 		return head, err
 	}

@@ -33,7 +33,7 @@ const keepEvery = 2 * time.Second
 
 // keep works until ctx ends. tell gets each loss once.
 func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bus.Loss)) error {
-	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Keys: common.KeysDir(), Name: "snapshots", Log: log})
+	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Here: common.Here, Keys: common.KeysDir(), Name: "snapshots", Log: log})
 	if err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 			return err
 		}
 		defer s.Stop()
-		common.NATS, cuts = s.URL(), s.Cuts
+		common.NATS, common.Here, cuts = s.URL(), s, s.Cuts
 		all = append(all, watchedBus{s}) // it stops last
 	}
 	furnish(ctx, common, cuts)
