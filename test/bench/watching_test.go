@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,60 +52,69 @@ func playWatchers(text string) int {
 	return 1
 }
 
-// watchAll plays the agents, each with a connection and the key of its own.
+// watchers are the agents, each with a connection and the key of its own.
+type watchers struct {
+	watchersOptions
+	listed sync.WaitGroup
+	seen   atomic.Int64
+}
+
+// watchAll plays the agents.
 func watchAll(ctx context.Context, o watchersOptions) error {
-	var listed sync.WaitGroup
-	var seen atomic.Int64
-	work := pool.New().WithContext(ctx).WithCancelOnError()
+	w := &watchers{watchersOptions: o}
+	loops := make([][]func(context.Context) error, o.Nodes)
 	starting := pool.New().WithErrors().WithMaxGoroutines(writers)
-	for i := range o.Nodes {
-		starting.Go(func() error {
-			node := string(machine(i).ID)
-			b, err := bus.Connect(ctx, bus.Config{URL: o.URL, Keys: filepath.Join(o.Keys, "nodes", node), Name: identity.Agent})
-			if err != nil {
-				return err
-			}
-			var attempts *bus.KV[train.Attempt]
-			if err := bus.Open(ctx, b, contract.Attempts, &attempts); err != nil {
-				return err
-			}
-			listed.Add(1)
-			work.Go(func(ctx context.Context) error {
-				last := 0
-				return attempts.Watch(ctx, func(e bus.Entry[train.Attempt], _ bool) {
-					if e.Value.Number == last {
-						return // the bucket was listed again
-					}
-					if last = e.Value.Number; seen.Add(1) == int64(o.Nodes)*int64(last) {
-						fmt.Println(saySeen)
-					}
-				}, sync.OnceFunc(listed.Done))
-			})
-			return errors.Join(
-				watching(ctx, work, &listed, b, contract.Tunings), watching(ctx, work, &listed, b, contract.Settings),
-				watching(ctx, work, &listed, b, contract.PlacedPods), watching(ctx, work, &listed, b, contract.PowerLimits),
-				watching(ctx, work, &listed, b, contract.Nodes), watching(ctx, work, &listed, b, contract.Probes, node),
-			)
+	for i := range loops {
+		starting.Go(func() (err error) {
+			loops[i], err = w.open(ctx, string(machine(i).ID))
+			return err
 		})
 	}
 	if err := starting.Wait(); err != nil {
 		return err
 	}
-	listed.Wait()
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	for _, loop := range slices.Concat(loops...) {
+		w.listed.Add(1)
+		work.Go(loop)
+	}
+	w.listed.Wait()
 	fmt.Println(sayListed)
 	return work.Wait()
 }
 
-func watching[T any](ctx context.Context, work *pool.ContextPool, listed *sync.WaitGroup, b *bus.Bus, bucket contract.Bucket[T], patterns ...string) error {
-	kv, err := bus.OpenKV(ctx, b, bucket)
+// open returns the watches of an agent.
+func (w *watchers) open(ctx context.Context, node string) ([]func(context.Context) error, error) {
+	b, err := bus.Connect(ctx, bus.Config{URL: w.URL, Keys: filepath.Join(w.Keys, "nodes", node), Name: identity.Agent})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	listed.Add(1)
-	work.Go(func(ctx context.Context) error {
-		return kv.Watch(ctx, func(bus.Entry[T], bool) {}, sync.OnceFunc(listed.Done), patterns...)
-	})
-	return nil
+	last := 0
+	onAttempt := func(e bus.Entry[train.Attempt], _ bool) {
+		if e.Value.Number == last {
+			return // the bucket was listed again
+		}
+		if last = e.Value.Number; w.seen.Add(1) == int64(w.Nodes)*int64(last) {
+			fmt.Println(saySeen)
+		}
+	}
+	var loops []func(context.Context) error
+	err = errors.Join(
+		watch(ctx, w, b, contract.Attempts, &loops, onAttempt), watch(ctx, w, b, contract.Tunings, &loops, nil), watch(ctx, w, b, contract.Settings, &loops, nil),
+		watch(ctx, w, b, contract.PlacedPods, &loops, nil), watch(ctx, w, b, contract.PowerLimits, &loops, nil),
+		watch(ctx, w, b, contract.Nodes, &loops, nil), watch(ctx, w, b, contract.Probes, &loops, nil, node),
+	)
+	return loops, err
+}
+
+// watch adds a loop that watches a bucket.
+func watch[T any](ctx context.Context, w *watchers, b *bus.Bus, bucket contract.Bucket[T], loops *[]func(context.Context) error, f func(bus.Entry[T], bool), patterns ...string) error {
+	kv, err := bus.OpenKV(ctx, b, bucket)
+	if f == nil {
+		f = func(bus.Entry[T], bool) {}
+	}
+	*loops = append(*loops, func(ctx context.Context) error { return kv.Watch(ctx, f, sync.OnceFunc(w.listed.Done), patterns...) })
+	return err
 }
 
 // BenchmarkWatchingAgents is what the agents of SCALE_NODES nodes (1,000) of Kubernetes cost the bus while nothing

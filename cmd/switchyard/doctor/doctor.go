@@ -207,7 +207,7 @@ func mountFinding(s survey) finding {
 
 func quotaFinding(s survey) finding {
 	if s.QuotaTrouble == "" {
-		return present("quotas", s.JobsDir+" has project quotas: --job-disk of the launcher bounds the space of each job")
+		return present("quotas", s.JobsDir+" has project quotas: switchyard install --job-disk bounds the space of each job")
 	}
 	return absent("quotas", s.QuotaTrouble, "a job can fill the disk of "+s.JobsDir, "mount it from a file system with project quotas (docs/operations.md)")
 }

@@ -27,7 +27,7 @@ const (
 
 // place is where the files are.
 func (o *options) place() units.Place {
-	return units.Place{Programs: o.programs, Library: libraryDir, Units: unitDir, User: o.user, Group: o.group, Data: o.dataDir}
+	return units.Place{Programs: o.programs, Library: libraryDir, Units: unitDir, User: o.user, Group: o.group, Data: o.dataDir, JobDisk: o.jobDisk}
 }
 
 // library unpacks the Python packages where root alone can change them: they run as every user.

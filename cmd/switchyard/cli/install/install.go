@@ -25,6 +25,8 @@ import (
 // options are those of the command.
 type options struct {
 	user, group, dataDir string
+	// jobDisk is in GiB.
+	jobDisk int
 	// root is put before the path of each file: of packages, and tests.
 	root             string
 	print, uninstall bool
@@ -54,6 +56,7 @@ and says what to do next. A configuration that is there stays. --print writes no
 	f.StringVar(&o.user, "user", units.User, "user of the service; it is made if it is not there")
 	f.StringVar(&o.group, "group", "", "group whose members may use the service (default: everybody on this machine)")
 	f.StringVar(&o.dataDir, "data-dir", units.DataDir, "folder of the service")
+	f.IntVar(&o.jobDisk, "job-disk", 0, "GiB that the own folders of a job may take together, by project quotas of the file system (0: any)")
 	f.StringVar(&o.root, "root", "", "write the files below this folder, and make no user: for packages")
 	f.StringVar(&o.programs, "programs", "", "folder with the programs (default: that of this one)")
 	f.BoolVar(&o.packaged, "packaged", false, "make only the user and the key, for the scripts of packages, which bring the rest")
@@ -107,6 +110,9 @@ func (o *options) check() error {
 		if path != "" && (!filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n%\"'\\$")) {
 			return exit.Usagef("%q: want an absolute path without spaces and signs that systemd reads", path)
 		}
+	}
+	if o.jobDisk < 0 || o.jobDisk > 0 && o.packaged {
+		return exit.Usagef("--job-disk: want a number of GiB, without --packaged: the unit of a package takes it in a drop-in")
 	}
 	if o.purge && !o.uninstall {
 		return exit.Usagef("--purge is for --uninstall")

@@ -135,6 +135,8 @@ func TestNoWordOfAUnitIsAnOption(t *testing.T) {
 		{user: "switchyard", dataDir: "relative"},
 		{user: "switchyard", dataDir: "/var/lib/x y"},
 		{user: "switchyard", dataDir: "/x", purge: true},
+		{user: "switchyard", dataDir: "/x", jobDisk: -1},
+		{user: "switchyard", dataDir: "/x", jobDisk: 1, packaged: true},
 	} {
 		o.print = true
 		if err := run(t.Context(), &bytes.Buffer{}, o); err == nil {
@@ -148,12 +150,30 @@ func TestSystemdReadsTheUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze")
 	}
-	o := options{user: "switchyard", group: "gpu", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t)}
-	installed(t, o)
-	for _, unit := range []string{units.Service, units.Launcher} {
-		cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", filepath.Join(o.root, unitDir, unit))
-		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", unit, err, out)
+	for _, jobDisk := range []int{0, 20} {
+		o := options{user: "switchyard", group: "gpu", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t), jobDisk: jobDisk}
+		installed(t, o)
+		for _, unit := range []string{units.Service, units.Launcher} {
+			cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", filepath.Join(o.root, unitDir, unit))
+			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%s: %v\n%s", unit, err, out)
+			}
+		}
+	}
+}
+
+// Only who bounds the space of jobs gives the launcher the right to set quotas.
+func TestTheLauncherMaySetQuotasWhereItBoundsJobs(t *testing.T) {
+	for jobDisk, want := range map[int]bool{0: false, 20: true} {
+		o := options{user: "switchyard", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t), jobDisk: jobDisk}
+		installed(t, o)
+		data, err := os.ReadFile(filepath.Join(o.root, unitDir, units.Launcher))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounds, may := strings.Contains(string(data), " --job-disk 20\n"), strings.Contains(string(data), "CAP_KILL CAP_SYS_ADMIN\n")
+		if bounds != want || may != want {
+			t.Errorf("--job-disk %d: the launcher bounds %v, may set quotas %v", jobDisk, bounds, may)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +66,7 @@ func TestJobsAreBoundedByProjectQuotas(t *testing.T) {
 			kernel.WaitDelay = time.Second
 			out, err := kernel.CombinedOutput()
 			for _, want := range []string{
-				"a file system without: /mnt: the file system counts no projects", "half of it: <nil>", "more than all of it: true", "beside it: <nil>", "another job: <nil>", "inside: <nil>",
+				"a file system without: /mnt: the file system counts no projects", "half of it: <nil>", "more than all of it: true", "beside it: <nil>", "another job: <nil>", "without that right: true", "inside: <nil>",
 			} {
 				if !strings.Contains(string(out), want) {
 					t.Errorf("the kernel (%v) does not say %q:\n%s", err, want, out)
@@ -90,6 +91,9 @@ func inside(modules string) error {
 		return err
 	}
 	fmt.Println("a file system without:", disk.Quotas("/mnt"))
+	if err := rights(unix.CAP_SYS_ADMIN); err != nil {
+		return err
+	}
 	l := &Launcher{config: Config{Jobs: "/mnt/jobs", Disk: 1}}
 	u := User{UID: 1234, GID: 1234}
 	if err := errors.Join(makeFolder("/mnt/jobs/jobs", 0, 0, passedMode), l.makeFolders("one", 1, u), l.makeFolders("one", 2, u), l.makeFolders("two", 1, u)); err != nil {
@@ -114,5 +118,21 @@ func inside(modules string) error {
 	fmt.Println("more than all of it:", errors.Is(full, unix.EDQUOT) || errors.Is(full, unix.ENOSPC), full)
 	fmt.Println("beside it:", fill(filepath.Join(layout.Attempt("one", 1), "exit"), mib))
 	fmt.Println("another job:", fill(filepath.Join(layout.Own("two"), "a"), 600*mib))
-	return syscall.Setresuid(-1, 0, -1)
+	if err := errors.Join(syscall.Setresuid(-1, 0, -1), rights()); err != nil {
+		return err
+	}
+	fmt.Println("without that right:", errors.Is(l.makeFolders("three", 1, u), unix.EPERM))
+	return nil
+}
+
+// rights leaves this thread the rights of the launcher's unit, more, and that to switch the machine off.
+func rights(more ...uint) error {
+	runtime.LockOSThread()
+	var left uint32
+	for _, right := range append(more, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_DAC_OVERRIDE, unix.CAP_KILL, unix.CAP_SYS_BOOT) {
+		left |= 1 << right
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{{Effective: left, Permitted: left}}
+	return unix.Capset(&header, &data[0])
 }

@@ -29,6 +29,8 @@ type Place struct {
 	Programs, Library, Units string
 	// User is that of the service, Group the one whose members may use it (empty: everybody), Data the service's folder.
 	User, Group, Data string
+	// JobDisk is how many GiB the own folders of a job may take together, by project quotas (0: any).
+	JobDisk int
 }
 
 // Packaged is the place of what a package brings.
@@ -56,16 +58,23 @@ func (p Place) Services() []File {
 	}
 }
 
-// capabilities are the rights of the launcher.
-const capabilities = "CAP_SETUID CAP_SETGID CAP_CHOWN CAP_FOWNER CAP_FSETID CAP_DAC_OVERRIDE CAP_KILL"
+// capabilities are the rights of the launcher, quotaCapability is what the kernel wants of who sets quotas.
+const (
+	capabilities    = "CAP_SETUID CAP_SETGID CAP_CHOWN CAP_FOWNER CAP_FSETID CAP_DAC_OVERRIDE CAP_KILL"
+	quotaCapability = "CAP_SYS_ADMIN"
+)
 
 // Fill replaces the names between @ in a text.
 func (p Place) Fill(text string) string {
+	rights, bound := capabilities, ""
+	if p.JobDisk > 0 {
+		rights, bound = rights+" "+quotaCapability, fmt.Sprintf(" --job-disk %d", p.JobDisk)
+	}
 	return strings.NewReplacer(
 		"@PROGRAMS@", p.Programs, "@CONFIG@", ConfigPath,
 		"@USER@", p.User, "@GROUP@", p.Group, "@DATA@", p.Data, "@STATE@", stateName(p.Data),
 		"@JOBS@", JobsDir, "@KEY@", KeyPath, "@LIBRARY@", p.Library,
-		"@CAPABILITIES@", capabilities, "@SERVICE@", Service, "@LAUNCHER@", Launcher,
+		"@CAPABILITIES@", rights, "@JOB_DISK@", bound, "@SERVICE@", Service, "@LAUNCHER@", Launcher,
 	).Replace(text)
 }
 
