@@ -43,7 +43,10 @@ func (s *straySweeper) sweep(ctx context.Context, now time.Time) {
 		s.faults.warn(ctx, "machine and records not compared", "", err)
 	}
 	s.found = slices.DeleteFunc(s.found, func(f launch.Found) bool {
-		over, err := s.end(ctx, train.Attempt{Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Namespace: f.Namespace, Node: s.realm.Machine})
+		// Its end is decided: what is left of a gang is not waited for.
+		over, err := s.end(ctx, train.Attempt{
+			Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Namespace: f.Namespace, Node: s.realm.Machine, Ending: &train.Exit{Forced: true, Signal: "SIGTERM"},
+		})
 		s.faults.warn(ctx, "stray job not ended", f.Job, err)
 		return over
 	})

@@ -139,13 +139,13 @@ func TestExecutorKilled(t *testing.T) {
 	y.nothingLeft()
 }
 
-// leaveBehind makes a pod as a killed executor does whose last request reached the cluster late, and starts the next
-// executor while it is too young to be judged.
+// leaveBehind makes the second pod of an attempt that has ended, as a killed executor does whose last request reached
+// the cluster late, and starts the next executor while the pod is too young to be judged.
 func (y *yard) leaveBehind(id train.JobID) {
 	y.t.Helper()
 	_, err := y.cluster.Kubectl(y.ctx, "run", "late", "-n", y.namespace, "--image", image, "--restart=Never", "--image-pull-policy=Never",
 		"--labels", "app.kubernetes.io/managed-by=switchyard,switchyard.dev/job="+train.PodSlug(id)+",switchyard.dev/attempt=1,switchyard.dev/rank=1",
-		"--annotations", "switchyard.dev/job="+string(id), "--command", "--", "/trainer", "--sleep")
+		"--annotations", "switchyard.dev/ranks=2", "--annotations", "switchyard.dev/job="+string(id), "--command", "--", "/trainer", "-h")
 	if err != nil {
 		y.t.Fatal(err)
 	}
