@@ -117,6 +117,15 @@ func (p Plan) Find(job JobID) (Allocation, bool) {
 	return Allocation{}, false
 }
 
+// ByJob returns the allocations by job, for many searches in a long plan.
+func (p Plan) ByJob() map[JobID]*Allocation {
+	by := make(map[JobID]*Allocation, len(p.Allocations))
+	for i := range p.Allocations {
+		by[p.Allocations[i].Job] = &p.Allocations[i]
+	}
+	return by
+}
+
 // Phase is the progress of an attempt.
 type Phase string
 

@@ -18,7 +18,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
 // acceptedPlan is the newest accepted plan with an index of its jobs; known is false before there is one.
@@ -27,18 +26,18 @@ type acceptedPlan struct {
 	known bool
 	// at is the position of a job's allocation. wanted are the jobs to which the plan gives a device.
 	at     map[train.JobID]int
-	wanted map[diff.NodeDevice][]train.JobID
+	wanted map[train.NodeDevice][]train.JobID
 }
 
 func newAcceptedPlan(c train.Plan) acceptedPlan {
 	n := len(c.Allocations)
-	next := acceptedPlan{plan: c, known: true, at: make(map[train.JobID]int, n), wanted: make(map[diff.NodeDevice][]train.JobID, n)}
+	next := acceptedPlan{plan: c, known: true, at: make(map[train.JobID]int, n), wanted: make(map[train.NodeDevice][]train.JobID, n)}
 	for i, w := range c.Allocations {
 		if _, twice := next.at[w.Job]; twice {
 			continue
 		}
 		next.at[w.Job] = i
-		for _, device := range diff.NodeDevices(w.Places()) {
+		for _, device := range train.NodeDevices(w.Places()) {
 			next.wanted[device] = append(next.wanted[device], w.Job)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type attemptTally struct {
 	realm diff.Realm
 	// held are the devices of live attempts; live counts the attempts that this executor is responsible for.
-	held diff.Holding
+	held train.Occupancy
 	live int
 	// stopSeen and exitSeen are when this executor first saw that an attempt has to leave, and that it has exited.
 	stopSeen map[diff.ReportKey]time.Time
@@ -21,12 +21,12 @@ type attemptTally struct {
 }
 
 func newAttemptTally(realm diff.Realm) attemptTally {
-	return attemptTally{realm: realm, held: diff.Holding{}, stopSeen: map[diff.ReportKey]time.Time{}, exitSeen: map[diff.ReportKey]time.Time{}, stepsSeen: map[diff.ReportKey]train.Steps{}}
+	return attemptTally{realm: realm, held: train.Occupancy{}, stopSeen: map[diff.ReportKey]time.Time{}, exitSeen: map[diff.ReportKey]time.Time{}, stepsSeen: map[diff.ReportKey]train.Steps{}}
 }
 
 // replace counts after instead of before, the previous record of the same job. It returns the devices that before held
 // if they may be free now.
-func (t *attemptTally) replace(before, after train.Attempt) (freed []diff.NodeDevice) {
+func (t *attemptTally) replace(before, after train.Attempt) (freed []train.NodeDevice) {
 	if before.Number != after.Number {
 		delete(t.stopSeen, diff.ReportKey{Job: before.Job, Number: before.Number})
 		delete(t.stepsSeen, diff.ReportKey{Job: before.Job, Number: before.Number})
@@ -43,7 +43,7 @@ func (t *attemptTally) replace(before, after train.Attempt) (freed []diff.NodeDe
 	}
 	if had {
 		t.held.Release(before.Places())
-		freed = diff.NodeDevices(before.Places())
+		freed = train.NodeDevices(before.Places())
 	}
 	if has {
 		t.held.Take(after.Places())

@@ -92,7 +92,7 @@ func drawParts(t *rapid.T) []train.Part {
 	for _, n := range nodes {
 		parts = append(parts, train.Part{Node: n, Devices: rapid.SliceOfNDistinct(device, 1, 2, rapid.ID[train.DeviceID]).Draw(t, "devices")})
 	}
-	if len(diff.NodeDevices(parts)) == 1 {
+	if len(train.NodeDevices(parts)) == 1 {
 		parts[0].Memory = rapid.SampledFrom([]unit.Bytes{0, 4 * unit.GiB, 8 * unit.GiB}).Draw(t, "part")
 	}
 	return parts
@@ -101,14 +101,14 @@ func drawParts(t *rapid.T) []train.Part {
 // drawPlan gives no device to two jobs unless it has memory for both. A plan that does so is handled at the next look
 // at all jobs.
 func (w *queueWorld) drawPlan(t *rapid.T) train.Plan {
-	given := map[diff.NodeDevice]unit.Bytes{}
+	given := map[train.NodeDevice]unit.Bytes{}
 	p := train.Plan{Generation: w.c.plan.plan.Generation + uint64(rapid.IntRange(0, 2).Draw(t, "newer"))}
 	for i := range 5 {
 		if rapid.Bool().Draw(t, "gets") {
 			a := train.Allocation{Job: train.JobID(fmt.Sprintf("j%d", i)), Parts: drawParts(t)}
-			devices := diff.NodeDevices(a.Parts)
+			devices := train.NodeDevices(a.Parts)
 			asked := cmp.Or(a.Parts[0].Memory, deviceMemory)
-			if slices.ContainsFunc(devices, func(at diff.NodeDevice) bool { return given[at]+asked > deviceMemory }) {
+			if slices.ContainsFunc(devices, func(at train.NodeDevice) bool { return given[at]+asked > deviceMemory }) {
 				continue
 			}
 			for _, at := range devices {
@@ -158,7 +158,7 @@ func (w *queueWorld) pass(t *rapid.T, after time.Duration) {
 	few := w.c.take(w.now)
 	actions := w.c.actions(few, w.now, limits, nil)
 	held := w.c.tally.held
-	w.c.tally.held = diff.Holding{}
+	w.c.tally.held = train.Occupancy{}
 	for _, e := range w.c.attempts {
 		if e.Value.Live() {
 			w.c.tally.held.Take(e.Value.Places())

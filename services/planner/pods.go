@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -137,8 +136,8 @@ func (p *cache) ask(r train.PodRequest, now time.Time, answer chan train.PodAnsw
 	defer p.mu.Unlock()
 	waiting := p.asking[r.Pod.UID]
 	switch {
-	case r.Pod.UID == "" || r.Pod.Memory <= 0:
-		return errors.New("want a pod with a UID that asks for memory")
+	case r.Pod.UID == "" || r.Pod.Memory <= 0 || len(r.Nodes) == 0:
+		return errors.New("want a pod with a UID that asks for memory, and nodes on which it may start")
 	case waiting == nil && len(p.asking) >= mostAsking:
 		return fmt.Errorf("%d pods wait for memory of a GPU already", mostAsking)
 	case waiting == nil:
@@ -167,48 +166,47 @@ func (p *cache) placeable(last train.Plan, now time.Time) map[string]train.Place
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	placed := map[string]train.PlacedPod{}
+	if len(p.asking) == 0 {
+		return placed
+	}
+	occupied, given := p.occupied(), last.ByJob()
 	for uid, a := range p.asking {
-		got, planned := last.Find(a.request.Pod.Job())
+		got, planned := given[a.request.Pod.Job()]
 		_, has := p.placed[uid]
 		if !planned || has || len(a.answers) == 0 || len(got.Devices) != 1 || !slices.Contains(a.request.Nodes, got.Node) {
 			continue
 		}
-		at := train.PlacedPod{Pod: a.request.Pod, Node: got.Node, Device: got.Devices[0], Memory: got.Memory, PlacedAt: now.UTC()}
-		if len(p.holders(at)) == 0 {
-			placed[uid] = at
+		at := train.NodeDevice{Node: got.Node, Device: got.Devices[0]}
+		if occupied[at].Leaves(got.Memory, p.memoryOf(at)) {
+			placed[uid] = train.PlacedPod{Pod: a.request.Pod, Node: at.Node, Device: at.Device, Memory: got.Memory, PlacedAt: now.UTC()}
+			occupied.Take(got.Places())
 		}
 	}
 	return placed
 }
 
-// holders returns the jobs that have to leave a device before a pod can have its memory of it.
-func (p *cache) holders(at train.PlacedPod) (jobs []train.JobID) {
-	left := unit.Bytes(0)
-	for _, d := range p.nodes[string(at.Node)].Devices {
-		if d.ID == at.Device {
-			left = d.Memory
+// occupied is what live attempts and placed pods have now, whatever the plan says.
+func (p *cache) occupied() train.Occupancy {
+	occupied := train.Occupancy{}
+	for _, a := range p.attempts {
+		if a.Live() {
+			occupied.Take(a.Places())
 		}
 	}
-	for _, other := range p.placed {
-		if other.Node == at.Node && other.Device == at.Device {
-			left -= other.Memory
+	for _, pod := range p.placed {
+		occupied.Take([]train.Part{{Node: pod.Node, Devices: []train.DeviceID{pod.Device}, Memory: pod.Memory}})
+	}
+	return occupied
+}
+
+// memoryOf is the memory of a device; 0 if its node does not report it.
+func (p *cache) memoryOf(at train.NodeDevice) unit.Bytes {
+	for i := range p.nodes[string(at.Node)].Devices {
+		if d := &p.nodes[string(at.Node)].Devices[i]; d.ID == at.Device {
+			return d.Memory
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.attempts)) {
-		a := p.attempts[id]
-		part := a.PartOn(at.Node)
-		if !a.Live() || !slices.Contains(part.Devices, at.Device) {
-			continue
-		}
-		if left -= part.Memory; part.Memory == 0 {
-			left = 0
-		}
-		jobs = append(jobs, a.Job)
-	}
-	if at.Memory <= left {
-		return nil
-	}
-	return jobs
+	return 0
 }
 
 func (p *cache) place(uid string, placed train.PlacedPod) {
@@ -229,10 +227,20 @@ func (p *cache) leave(uid string) {
 func (p *cache) answerAll(last train.Plan, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.asking) == 0 {
+		return
+	}
+	given, waits := last.ByJob(), make(map[train.JobID]train.Reason, len(last.Waiting))
+	for _, w := range last.Waiting {
+		if len(w.Blockers) > 0 {
+			waits[w.Job] = w.Blockers[0]
+		}
+	}
 	for uid, a := range p.asking {
 		placed, has := p.placed[uid]
+		job := a.request.Pod.Job()
 		for _, answer := range a.answers {
-			answer <- p.answerTo(a.request, placed, last)
+			answer <- answerTo(a.request, placed, given[job], waits[job])
 		}
 		a.answers = nil
 		if has || now.Sub(a.at) > podAsks {
@@ -241,24 +249,22 @@ func (p *cache) answerAll(last train.Plan, now time.Time) {
 	}
 }
 
-// answerTo is the answer by the newest plan. placed is the zero value unless memory is booked for the pod.
-func (p *cache) answerTo(r train.PodRequest, placed train.PlacedPod, last train.Plan) train.PodAnswer {
-	got, planned := last.Find(r.Pod.Job())
+// answerTo is the answer to a request: got is what the newest plan gives to the pod, and waits why it gives nothing.
+// placed is the zero value unless memory is booked for the pod.
+func answerTo(r train.PodRequest, placed train.PlacedPod, got *train.Allocation, waits train.Reason) train.PodAnswer {
 	switch {
 	case placed.Node != "" && slices.Contains(r.Nodes, placed.Node):
-		return train.PodAnswer{Node: placed.Node, Device: placed.Device, Reason: got.Reason}
+		answer := train.PodAnswer{Node: placed.Node, Device: placed.Device}
+		if got != nil {
+			answer.Reason = got.Reason
+		}
+		return answer
 	case placed.Node != "":
 		return train.PodAnswer{Reason: train.Reason{Code: train.NodeNotOffered, Message: fmt.Sprintf("its memory is booked on node %s", placed.Node)}}
-	case planned:
-		at := train.PlacedPod{Node: got.Places()[0].Node, Device: got.Places()[0].Devices[0], Memory: got.Memory}
-		return train.PodAnswer{Reason: train.Reason{
-			Code: "Preempting", Message: fmt.Sprintf("gets %s of %s of node %s once %v have left it", at.Memory, at.Device, at.Node, p.holders(at)),
-		}}
-	}
-	for _, w := range last.Waiting {
-		if w.Job == r.Pod.Job() && len(w.Blockers) > 0 {
-			return train.PodAnswer{Reason: w.Blockers[0]}
-		}
+	case got != nil:
+		return train.PodAnswer{Reason: train.Reason{Code: "Preempting", Message: fmt.Sprintf("gets %s once what has to leave it has left: the plan says %q", train.JoinPlaces(got.Places()), got.Reason.Message)}}
+	case waits.Code != "":
+		return train.PodAnswer{Reason: waits}
 	}
 	return train.PodAnswer{Reason: train.Reason{Code: "Undecided", Message: "the plan does not have it yet"}}
 }
@@ -269,10 +275,13 @@ func (p *cache) followPods(missing map[string]time.Time, now time.Time) (seen, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen, ended = map[string]train.PlacedPod{}, map[string]train.PlacedPod{}
+	asks := p.names()
 	for uid, placed := range p.placed {
 		device, there := p.deviceOf(placed)
+		// Another pod of the same name asks: the one that was placed is gone.
+		other, again := asks[placed.Pod.FullName()]
 		switch {
-		case p.replaced(placed) || !there && p.hasLeft(placed, missing, now):
+		case again && other != uid || !there && p.hasLeft(placed, missing, now):
 			ended[uid] = placed
 		case there && (placed.SeenAt.IsZero() || placed.Device != device):
 			placed.Device, placed.SeenAt = device, cmp.Or(placed.SeenAt, now.UTC())
@@ -298,14 +307,13 @@ func (p *cache) hasLeft(placed train.PlacedPod, missing map[string]time.Time, no
 	return !known || missed && node.SeenAt.After(since)
 }
 
-// replaced says whether another pod of the same name asks: the one that was placed is gone.
-func (p *cache) replaced(placed train.PlacedPod) bool {
-	for _, a := range p.asking {
-		if pod := &a.request.Pod; pod.UID != placed.Pod.UID && pod.FullName() == placed.Pod.FullName() {
-			return true
-		}
+// names are the UIDs of the pods that ask, by the name of each in the cluster.
+func (p *cache) names() map[string]string {
+	names := make(map[string]string, len(p.asking))
+	for uid, a := range p.asking {
+		names[a.request.Pod.FullName()] = uid
 	}
-	return false
+	return names
 }
 
 // deviceOf returns the device of which the agent of its node sees a pod have memory.

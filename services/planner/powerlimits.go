@@ -213,22 +213,12 @@ type onGPU struct {
 func (p *cache) onGPUs() []onGPU {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	type device struct {
-		node train.NodeID
-		id   train.DeviceID
-	}
-	holders := map[device]int{}
-	for _, a := range p.attempts {
-		for _, part := range a.Places() {
-			for _, d := range part.Devices {
-				if a.Live() {
-					holders[device{part.Node, d}]++
-				}
-			}
-		}
-	}
+	occupied := p.occupied()
 	shared := func(part train.Part) bool {
-		return slices.ContainsFunc(part.Devices, func(d train.DeviceID) bool { return holders[device{part.Node, d}] > 1 })
+		return slices.ContainsFunc(part.Devices, func(d train.DeviceID) bool {
+			on := occupied[train.NodeDevice{Node: part.Node, Device: d}]
+			return on.Wholes+on.Sharers > 1
+		})
 	}
 	var all []onGPU
 	for key, a := range p.attempts {

@@ -103,7 +103,7 @@ type State struct {
 	Attempts map[train.JobID]train.Attempt
 	Reports  map[ReportKey]train.AttemptReport
 	// Held are the devices that live attempts of all jobs hold.
-	Held Holding
+	Held train.Occupancy
 	// Retunes says for live attempts whether the wanted system parameters need a restart, and why. A reason without a
 	// code means no restart is needed; for an attempt that is missing it is not known yet.
 	Retunes map[ReportKey]train.Reason
@@ -234,7 +234,7 @@ func starts(s State) []Action {
 		return nil
 	}
 	var actions []Action
-	taken := Holding{}
+	taken := train.Occupancy{}
 	seen := map[train.JobID]bool{}
 	for _, w := range s.Plan.Allocations {
 		places := w.Places()

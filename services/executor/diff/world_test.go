@@ -47,7 +47,7 @@ func newWorld() *world {
 
 // actions returns the actions for all jobs.
 func (w *world) actions() []Action {
-	w.Held = Holding{}
+	w.Held = train.Occupancy{}
 	for _, a := range w.Attempts {
 		key := ReportKey{a.Job, a.Number}
 		if _, seen := w.ExitSeen[key]; !seen && a.Phase == train.PhaseExited {
@@ -263,12 +263,12 @@ func (w *world) trouble(id train.JobID, e train.Exit) {
 
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
-	holders, parts := map[NodeDevice]train.Attempt{}, map[NodeDevice]unit.Bytes{}
+	holders, parts := map[train.NodeDevice]train.Attempt{}, map[train.NodeDevice]unit.Bytes{}
 	for id, a := range w.Attempts {
 		if !a.Live() {
 			continue
 		}
-		for _, at := range NodeDevices(a.Places()) {
+		for _, at := range train.NodeDevices(a.Places()) {
 			parts[at] += a.Memory
 			if other, held := holders[at]; held && (a.Memory == 0 || other.Memory == 0) || parts[at] > 16*unit.GiB {
 				return fmt.Errorf("%s of %s is held by %s and by %s, %s of it in parts", at.Device, at.Node, other.Job, id, parts[at])

@@ -122,13 +122,16 @@ func (b *digest) job(j *Job) {
 	b.words(string(j.ID))
 	b.ints(j.Priority, int(j.SubmittedAt.UnixNano()), j.EpochsDone, j.WantsDevices, j.BatchDevices)
 	b.is(j.Outgrown)
+	for _, id := range j.OnlyNodes {
+		b.words(string(id))
+	}
 	b.value(reflect.ValueOf(j.Model))
 }
 
 // spec adds the parts of the user's request that the planner reads.
 func (b *digest) spec(s *train.Spec) {
 	b.words(s.Tenant, s.Family, string(s.Strategy))
-	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MaxSteps, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
+	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MaxSteps, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB), s.Cores, int(s.MainMemoryMiB))
 	b.add(s.EstimatedHours)
 	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing, s.ShareAcrossTenants)
 	if s.TimeLimit > 0 {

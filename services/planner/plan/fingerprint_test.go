@@ -21,8 +21,8 @@ var unread = map[string]string{
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
 	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "DiskTrouble": "the executor starts nothing", "Probes": "", "ReportsWaiting": "the executor waits for them", "HeldBy": "an exclusion says it", "Pods": "likewise, or a job", "UUID": "", "Core": "", "Resource": "", "Devices.Class": "", "Nodes.Version": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
-	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "DataURL": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
-	"MainMemoryMiB": "", "Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
+	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "DataURL": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "",
+	"Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
 	"Spec.Array": "an array takes no part", "ArrayMember": "jobs over its limit are deferred",
 	"Behind": "not weighed", "Resized": "words; the size it wants is news", "Continue": "the executor copies the checkpoints",
 }

@@ -182,6 +182,9 @@ func (d *productDay) job() plan.Job {
 	if d.has[withSizes] && d.chance(30) && spec.ParameterServers == nil {
 		j.WantsDevices = d.between(1, 4)
 	}
+	if d.has[withClosed] && d.chance(15) {
+		j.OnlyNodes = []train.NodeID{d.nodes[d.dice.IntN(len(d.nodes))].ID}
+	}
 	j.Spec = spec
 	return j
 }
@@ -653,6 +656,9 @@ func (c *promises) feasible() {
 				continue
 			}
 			n := c.day.state.Nodes[slices.IndexFunc(c.day.state.Nodes, func(n train.Node) bool { return n.ID == node })]
+			if len(j.OnlyNodes) > 0 && !slices.Contains(j.OnlyNodes, node) {
+				c.fail("%s may start on %v and comes to %s", a.Job, j.OnlyNodes, node)
+			}
 			if !n.Has(j.Spec.NodeLabels) {
 				c.fail("%s asks for %v and comes to %s with %v", a.Job, j.Spec.NodeLabels, node, n.Labels)
 			}

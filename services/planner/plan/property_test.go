@@ -371,7 +371,7 @@ func parted(p train.Plan, j Job) bool {
 	return j.Running == nil && slices.ContainsFunc(p.Waiting, func(w train.Waiting) bool { return w.Job == j.ID && w.Blockers[0].Code == ReasonSlowTogether })
 }
 
-// withdrawn says whether a job that does not run yet was to share a device of a node that is no longer one of those that
+// withdrawn says whether a job that does not run yet was to share a device of a node whose devices jobs no longer
 // share.
 func withdrawn(s State, j Job) bool {
 	shares := func(n train.Node) bool { return n.Has(map[string]string{train.SharingLabel: "true"}) }

@@ -12,7 +12,7 @@ import (
 
 // addPods adds the pods that belong to no job to a state. A decision treats each as a job that shares one GPU and
 // cannot be asked to leave.
-func (r Records) addPods(s *state.State, last train.Plan) {
+func (r Records) addPods(s *state.State, planned map[train.JobID]*train.Allocation) {
 	for _, uid := range slices.Sorted(maps.Keys(r.Placed)) {
 		p := r.Placed[uid]
 		at := state.Holding{Node: p.Node, Devices: []train.DeviceID{p.Device}, Memory: p.Memory}
@@ -23,18 +23,9 @@ func (r Records) addPods(s *state.State, last train.Plan) {
 	for _, uid := range slices.Sorted(maps.Keys(r.Asking)) {
 		asked := r.Asking[uid]
 		j := podJob(&asked.Pod)
-		if a, planned := last.Find(j.ID); planned {
-			at := state.HoldingOf(a)
-			j.Planned = &at
-		}
+		j.Planned = holding(planned[j.ID])
+		j.OnlyNodes = asked.Nodes
 		s.Jobs = append(s.Jobs, j)
-		for i := range s.Nodes {
-			if n := &s.Nodes[i]; !slices.Contains(asked.Nodes, n.ID) {
-				s.Exclusions = append(s.Exclusions, train.Exclusion{Node: n.ID, Job: j.ID, Reason: train.Reason{
-					Code: train.NodeNotOffered, Message: fmt.Sprintf("the scheduler of the cluster would not start the pod on node %s", n.ID),
-				}})
-			}
-		}
 	}
 }
 
@@ -42,16 +33,24 @@ func podJob(p *train.PlainPod) state.Job {
 	return state.Job{ID: p.Job(), Spec: p.Spec(), Priority: train.DefaultPriority, SubmittedAt: p.CreatedAt}
 }
 
-// unplaced returns exclusions for the devices of which pods have memory that the planner has not booked.
-func (r Records) unplaced(n *train.Node) (all []train.Exclusion) {
-	placed := func(name string) bool {
-		for _, p := range r.Placed {
-			if p.Node == n.ID && p.Pod.FullName() == name {
-				return true
-			}
-		}
-		return false
+// booked are the pods for which memory is booked on a node.
+func (r Records) booked() map[podOn]bool {
+	booked := make(map[podOn]bool, len(r.Placed))
+	for _, p := range r.Placed {
+		booked[podOn{p.Node, p.Pod.FullName()}] = true
 	}
+	return booked
+}
+
+// podOn is a pod of a node, by its name in the cluster.
+type podOn struct {
+	node train.NodeID
+	name string
+}
+
+// unplaced returns exclusions for the devices of which pods have memory that the planner has not booked.
+func unplaced(n *train.Node, booked map[podOn]bool) (all []train.Exclusion) {
+	placed := func(name string) bool { return booked[podOn{n.ID, name}] }
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		if others := slices.DeleteFunc(slices.Clone(d.Pods), placed); len(others) > 0 {

@@ -74,12 +74,13 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	s.Nodes, s.Exclusions = r.liveNodes(now)
 	s.Tuning.OneNode = OneNode(s.Nodes)
 	s.Links = r.Links
-	s.Jobs, s.Behind = r.plannable(now, last, known, line{balances: s.Balances}, max(Weighed, 2*devices(s.Nodes)))
+	planned := last.ByJob()
+	s.Jobs, s.Behind = r.plannable(now, planned, known, line{balances: s.Balances}, max(Weighed, 2*devices(s.Nodes)))
 	for i := range s.Jobs {
 		a := r.Attempts[string(s.Jobs[i].ID)]
 		s.Exclusions = append(s.Exclusions, a.Unstarted(now)...)
 	}
-	r.addPods(&s, last)
+	r.addPods(&s, planned)
 	if r.Interference != nil && slices.ContainsFunc(s.Jobs, func(j state.Job) bool { return j.Spec.SharedMemory() > 0 }) {
 		s.Interference = r.Interference(s.Nodes)
 	}
@@ -103,6 +104,7 @@ func OneNode(nodes []train.Node) bool {
 
 // liveNodes returns the nodes that are not lost, and what keeps jobs off them.
 func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train.Exclusion) {
+	booked := r.booked()
 	for n := range r.Nodes {
 		silent := time.Duration(0)
 		if r.Silence != nil {
@@ -118,7 +120,7 @@ func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train
 			}})
 		}
 		exclusions = append(exclusions, n.Exclusions(r.Conditions[string(n.ID)], r.Eligibility[string(n.ID)], now)...)
-		exclusions = append(exclusions, r.unplaced(&n)...)
+		exclusions = append(exclusions, unplaced(&n, booked)...)
 	}
 	slices.SortStableFunc(exclusions, func(x, y train.Exclusion) int { return cmp.Compare(x.Node, y.Node) })
 	return live, exclusions
@@ -126,12 +128,7 @@ func (r Records) liveNodes(now time.Time) (live []train.Node, exclusions []train
 
 // plannable returns the jobs that the decision is about, with what the last plan gave them, and those of a long queue
 // that it does not weigh. Without a last plan, a running job counts as planned where it runs.
-func (r Records) plannable(now time.Time, last train.Plan, known bool, waiting line, front int) ([]state.Job, []train.JobID) {
-	planned := make(map[train.JobID]*state.Holding, len(last.Allocations))
-	for _, a := range last.Allocations {
-		h := state.HoldingOf(a)
-		planned[a.Job] = &h
-	}
+func (r Records) plannable(now time.Time, planned map[train.JobID]*train.Allocation, known bool, waiting line, front int) ([]state.Job, []train.JobID) {
 	if r.Whole {
 		front = math.MaxInt
 	}
@@ -141,7 +138,7 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool, waiting l
 	jobs := make([]state.Job, len(weighed))
 	for i, j := range weighed {
 		jobs[i] = r.job(j, now)
-		jobs[i].Planned = planned[j.ID]
+		jobs[i].Planned = holding(planned[j.ID])
 		if !known && jobs[i].Running != nil {
 			jobs[i].Planned = &jobs[i].Running.Holding
 		}
@@ -149,8 +146,17 @@ func (r Records) plannable(now time.Time, last train.Plan, known bool, waiting l
 	return jobs, behind
 }
 
+// holding is what an allocation gives; nil for none.
+func holding(a *train.Allocation) *state.Holding {
+	if a == nil {
+		return nil
+	}
+	h := state.HoldingOf(*a)
+	return &h
+}
+
 // split returns the jobs that hold something, were tried or wait for other than devices. The others wait in line.
-func (r Records) split(planned map[train.JobID]*state.Holding, waiting *line) (others []*train.Job) {
+func (r Records) split(planned map[train.JobID]*train.Allocation, waiting *line) (others []*train.Job) {
 	for j := range r.Jobs {
 		a, tried := r.Attempts[string(j.ID)]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -69,6 +70,8 @@ type Gang struct {
 
 	Notes Notes
 
+	// starts marks the nodes on which it may start; nil if it may on any.
+	starts    []bool
 	predicted predicted
 	kind      *curve.Kind
 	// claim is the part of its holding that no other gang may take before this one is served.
@@ -212,12 +215,20 @@ func (g *Gang) Asks() string { return g.Need.Count(g.Least) }
 
 // Suits says whether the gang may have devices of a node.
 func (g *Gang) Suits(n *Node) bool {
-	return g.Fits(n.Memory) && (g.Class == Anywhere || n.Class[g.Class] == '1')
+	return g.startsAt(n.at) && g.SuitsKind(n.Memory, n.Class)
 }
 
 // SuitsKind is Suits for nodes of one class and memory.
 func (g *Gang) SuitsKind(memory int64, class string) bool {
 	return g.Fits(memory) && (g.Class == Anywhere || class[g.Class] == '1')
+}
+
+// startsAt is StartsOn for a node by its place.
+func (g *Gang) startsAt(node int) bool { return g.starts == nil || g.starts[node] }
+
+// StartsOn says whether the gang may start on a node by its OnlyNodes.
+func (g *Gang) StartsOn(node train.NodeID) bool {
+	return len(g.OnlyNodes) == 0 || slices.Contains(g.OnlyNodes, node)
 }
 
 // Avoids says whether a worker of it was slow on a node.

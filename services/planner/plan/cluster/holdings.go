@@ -53,6 +53,9 @@ func (s *Snapshot) find(g *Gang) (Placement, bool) {
 // holds locates a holding that no exclusion keeps from a gang.
 func (s *Snapshot) holds(g *Gang, h *state.Holding) (Placement, bool) {
 	p, ok := s.Locate(h)
+	if ok && g.Running == nil && slices.ContainsFunc(h.Places(), func(part train.Part) bool { return !g.StartsOn(part.Node) }) {
+		return p, false
+	}
 	if !ok || len(s.State.Exclusions) == 0 {
 		return p, ok
 	}

@@ -42,6 +42,9 @@ func (l *Ledger) FreeFor(g *Gang, node int) int {
 }
 
 func (l *Ledger) freeFor(g *Gang, node int) int {
+	if !g.startsAt(node) {
+		return 0
+	}
 	free := l.Free(node)
 	if l.reservations.on == nil || len(l.reservations.on[node]) == 0 {
 		return free
@@ -142,7 +145,7 @@ func (t *tenantSums) sum() int {
 }
 
 // affordable is how many devices of the given power in watts the quota of a gang and the power budget leave to it
-// besides so many devices and watts.
+// besides the given devices and watts.
 func (l *Ledger) affordable(g *Gang, each float64, devices int, watts float64) int {
 	most := math.MaxInt32
 	if quota, bound := l.quotas[g.Spec.Tenant]; bound {

@@ -167,7 +167,7 @@ func (c *Sharing) mostLeft(g *cluster.Gang) unit.Bytes {
 	var most unit.Bytes
 	for _, here := range c.devices {
 		n := &c.s.Nodes[here.Node]
-		if n.Shared && here.primary.SharesWith(g) && (g.Class == cluster.Anywhere || n.Class[g.Class] == '1') {
+		if n.Shared && here.primary.SharesWith(g) && g.Suits(n) {
 			most = max(most, c.leftOnSeveral(g, here.primary))
 		}
 	}

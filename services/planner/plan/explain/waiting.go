@@ -104,6 +104,8 @@ func (a *account) without(g *cluster.Gang, goesOn string) train.Reason {
 	switch p, there := a.Locate(g.Planned); {
 	case !there:
 		return train.Reason{Code: DevicesGone, Message: "the devices that it was given are gone"}
+	case g.Running == nil && !g.StartsOn(g.Planned.Places()[0].Node):
+		return train.Reason{Code: train.NodeNotOffered, Message: fmt.Sprintf("the scheduler of the cluster would no longer start it on node %s", g.Planned.Places()[0].Node)}
 	case p.Memory > 0 && a.GuestPart(g, p.Spots()) == 0:
 		return train.Reason{
 			Code: DevicesGone, Message: fmt.Sprintf("jobs no longer share the devices of node %s", g.Planned.Places()[0].Node),

@@ -33,7 +33,7 @@ func (p *Spaces) Kept(g *cluster.Gang) []train.Reason {
 
 // suits says whether a node has the labels and devices that a gang asks for, exclusions aside.
 func suits(g *cluster.Gang, n *cluster.Node) bool {
-	return g.Fits(n.Memory) && n.Spec.Has(g.Spec.NodeLabels) && g.Need.Suits(n.Spec)
+	return g.Fits(n.Memory) && g.StartsOn(n.ID) && n.Spec.Has(g.Spec.NodeLabels) && g.Need.Suits(n.Spec)
 }
 
 // excluded is the reason of a gang that would find its devices if nothing were excluded; false if that is not why it

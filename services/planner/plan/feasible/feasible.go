@@ -45,8 +45,8 @@ func Classify(s *cluster.Snapshot) {
 	islands(s)
 }
 
-// selector is the labels, the devices, and the cores and main memory of a process that gangs ask for, and the nodes that
-// are excluded for one gang alone.
+// selector is the labels, the devices, and the cores and main memory of a process that gangs ask for, and the nodes
+// that are excluded for one gang alone.
 type selector struct {
 	labels map[string]string
 	need   train.DeviceNeed
@@ -60,7 +60,8 @@ func (of selector) suits(n *train.Node) bool {
 	return large && n.Has(of.labels) && of.need.Suits(n) && !slices.Contains(of.off, n.ID)
 }
 
-// selectorOf tells selectors apart; empty if any node will do.
+// selectorOf tells selectors apart; empty if any node will do. Gangs that may start on other nodes are told apart, too,
+// but the classes of nodes do not follow from that: each pod of no job would make all nodes unlike.
 func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
 	key := Selector(g)
 	if g.Need.Chosen() {
@@ -68,6 +69,9 @@ func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
 	}
 	if g.RAM > 0 || g.Spec.Cores > 0 {
 		key += fmt.Sprint("\x00", g.RAM, g.EachDevice, g.Spec.Cores)
+	}
+	if len(g.OnlyNodes) > 0 {
+		key += fmt.Sprint("\x00", g.OnlyNodes)
 	}
 	if len(off[g.ID]) > 0 {
 		key += "\x00" + string(g.ID)
@@ -261,6 +265,12 @@ func (p *Spaces) impossible(g *cluster.Gang) (train.Reason, bool) {
 	if apart, lossy := cutOff(p.s, g); lossy {
 		return apart, true
 	}
+	if p.Of(g).Widest < g.Least && !p.offered(g) {
+		return train.Reason{
+			Code: train.NodeNotOffered, Message: fmt.Sprintf("needs %s, and none of the nodes where the scheduler of the cluster would start it has one", Wants(g)),
+			Hint: "`switchyard node list` shows the devices",
+		}, true
+	}
 	if p.Of(g).Widest < g.Least {
 		if g.Servers != nil && p.Devices(g).Widest >= g.Least {
 			return noServer(p.s, g), true
@@ -268,6 +278,11 @@ func (p *Spaces) impossible(g *cluster.Gang) (train.Reason, bool) {
 		return p.tooFew(g), true
 	}
 	return train.Reason{}, false
+}
+
+// offered says whether any node on which a gang may start suits it.
+func (p *Spaces) offered(g *cluster.Gang) bool {
+	return len(g.OnlyNodes) == 0 || slices.ContainsFunc(p.s.Nodes, func(n cluster.Node) bool { return suits(g, &n) })
 }
 
 // labelled says whether any node has the labels that a gang asks for.

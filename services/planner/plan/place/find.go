@@ -133,10 +133,10 @@ func (f *Finder) ownNode(g *cluster.Gang, workers int, room func(node int) bool)
 	return none
 }
 
-// pooled says whether the pools say enough for a gang: the cluster is large, nothing is reserved, nothing avoided, and
-// no main memory asked for.
+// pooled says whether the pools say enough for a gang: the cluster is large, nothing is reserved, it may start anywhere
+// and avoids nothing, and asks for no main memory.
 func (f *Finder) pooled(g *cluster.Gang) bool {
-	return len(f.s.Ledger.Reservations()) == 0 && len(g.Slow) == 0 && g.RAM == 0 && len(f.s.Nodes) >= fewNodes
+	return len(f.s.Ledger.Reservations()) == 0 && len(g.OnlyNodes) == 0 && len(g.Slow) == 0 && g.RAM == 0 && len(f.s.Nodes) >= fewNodes
 }
 
 // fewNodes is the number of nodes below which a search is as fast as the pools.

@@ -124,7 +124,7 @@ func (f *Finder) unclaimed(node int) int { return f.s.Ledger.UnclaimedByAll(node
 // first is the first node of a pool with exactly the given number of devices for a gang that are free and that no other
 // gang claims.
 func (f *Finder) first(p *Pool, g *cluster.Gang, free int) (int, bool) {
-	if len(f.s.Ledger.Reservations()) > 0 {
+	if len(f.s.Ledger.Reservations()) > 0 || len(g.OnlyNodes) > 0 {
 		for _, i := range p.Nodes {
 			if f.s.Ledger.Unclaimed(g, i) == free && !f.off[i] {
 				return i, true

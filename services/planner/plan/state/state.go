@@ -74,6 +74,9 @@ type Job struct {
 	// Withheld is why people keep a job that waits from its devices.
 	Withheld *train.Reason `json:"withheld,omitempty"`
 
+	// OnlyNodes, if there are any, are the nodes on which the job may start: those where the scheduler of the cluster
+	// would start a pod of no job.
+	OnlyNodes []train.NodeID `json:"only_nodes,omitempty"`
 	// Awaits are the jobs that must have ended before this one starts.
 	Awaits []train.Dependency `json:"awaits,omitempty"`
 	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish. With
