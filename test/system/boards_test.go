@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"os/exec"
@@ -111,8 +112,13 @@ func TestEveryPanelIsAnsweredByPrometheus(t *testing.T) {
 		if err := json.Unmarshal(c.bucket("ledger")["job.ends"], &a); err != nil {
 			return err
 		}
-		if got := found.Data.Result[0].Value[1]; !a.Final || got != strconv.FormatFloat(a.Energy.Joules(), 'f', -1, 64) {
-			return fmt.Errorf("%v J, the ledger has %g J", got, a.Energy.Joules())
+		// Prometheus adds up the components in floating point.
+		got, err := strconv.ParseFloat(fmt.Sprint(found.Data.Result[0].Value[1]), 64)
+		if err != nil {
+			return err
+		}
+		if !a.Final || math.Abs(got-a.Energy.Joules()) > 1e-6 {
+			return fmt.Errorf("%v J, the ledger has %v J, final: %t", got, a.Energy.Joules(), a.Final)
 		}
 		return nil
 	})
