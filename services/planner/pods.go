@@ -185,7 +185,8 @@ func (p *cache) placeable(last train.Plan, now time.Time) map[string]train.Place
 	return placed
 }
 
-// occupied is what live attempts and placed pods have now, whatever the plan says.
+// occupied counts who is on each device now: the live attempts, and the pods of no job for which memory is booked. The
+// plan may say otherwise.
 func (p *cache) occupied() train.Occupancy {
 	occupied := train.Occupancy{}
 	for _, a := range p.attempts {

@@ -66,8 +66,6 @@ type Node struct {
 	Cores int
 	RAM   int64
 	Slots bool
-	// at is its place in Snapshot.Nodes.
-	at int
 }
 
 // unbounded is the number of cores of a node that does not report them.
@@ -116,7 +114,6 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 			s.Gangs, s.byID[j.ID] = append(s.Gangs, g), g
 		}
 	}
-	s.restrict()
 	slices.SortFunc(s.Gangs, InQueue)
 	for i, g := range s.Gangs {
 		g.Rank, g.Turn = i, i
@@ -126,26 +123,6 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 	}
 	s.Ledger = newLedger(s)
 	return s
-}
-
-// restrict marks where gangs may start that may not on every node.
-func (s *Snapshot) restrict() {
-	at := make(map[train.NodeID][]int, len(s.Nodes))
-	for i := range s.Nodes {
-		s.Nodes[i].at = i
-		at[s.Nodes[i].ID] = append(at[s.Nodes[i].ID], i)
-	}
-	for _, g := range s.Gangs {
-		if len(g.OnlyNodes) == 0 {
-			continue
-		}
-		g.starts = make([]bool, len(s.Nodes))
-		for _, id := range g.OnlyNodes {
-			for _, i := range at[id] {
-				g.starts[i] = true
-			}
-		}
-	}
 }
 
 // InQueue orders gangs by priority, then by the overuse of their tenants, then by submission.

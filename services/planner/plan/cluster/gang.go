@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -70,8 +69,8 @@ type Gang struct {
 
 	Notes Notes
 
-	// starts marks the nodes on which it may start; nil if it may on any.
-	starts    []bool
+	// starts are its OnlyNodes; nil if it may start on any node.
+	starts    map[train.NodeID]bool
 	predicted predicted
 	kind      *curve.Kind
 	// claim is the part of its holding that no other gang may take before this one is served.
@@ -142,6 +141,12 @@ func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	g.RAM, g.EachDevice = min(spec.MainMemoryMiB, mostMiB)<<20, spec.Launch == train.LaunchPerDevice
 	if spec.Strategy == train.StrategyParameterServer {
 		g.Servers = spec.ParameterServers
+	}
+	if len(j.OnlyNodes) > 0 {
+		g.starts = make(map[train.NodeID]bool, len(j.OnlyNodes))
+	}
+	for _, id := range j.OnlyNodes {
+		g.starts[id] = true
 	}
 	if r := j.Running; r != nil && !r.StopPending {
 		g.Silent = !r.Spoke
@@ -215,7 +220,7 @@ func (g *Gang) Asks() string { return g.Need.Count(g.Least) }
 
 // Suits says whether the gang may have devices of a node.
 func (g *Gang) Suits(n *Node) bool {
-	return g.startsAt(n.at) && g.SuitsKind(n.Memory, n.Class)
+	return g.StartsOn(n.ID) && g.SuitsKind(n.Memory, n.Class)
 }
 
 // SuitsKind is Suits for nodes of one class and memory.
@@ -223,13 +228,8 @@ func (g *Gang) SuitsKind(memory int64, class string) bool {
 	return g.Fits(memory) && (g.Class == Anywhere || class[g.Class] == '1')
 }
 
-// startsAt is StartsOn for a node by its place.
-func (g *Gang) startsAt(node int) bool { return g.starts == nil || g.starts[node] }
-
 // StartsOn says whether the gang may start on a node by its OnlyNodes.
-func (g *Gang) StartsOn(node train.NodeID) bool {
-	return len(g.OnlyNodes) == 0 || slices.Contains(g.OnlyNodes, node)
-}
+func (g *Gang) StartsOn(node train.NodeID) bool { return g.starts == nil || g.starts[node] }
 
 // Avoids says whether a worker of it was slow on a node.
 func (g *Gang) Avoids(n *Node) bool {

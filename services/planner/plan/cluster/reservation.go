@@ -42,7 +42,7 @@ func (l *Ledger) FreeFor(g *Gang, node int) int {
 }
 
 func (l *Ledger) freeFor(g *Gang, node int) int {
-	if !g.startsAt(node) {
+	if !g.StartsOn(l.s.Nodes[node].ID) {
 		return 0
 	}
 	free := l.Free(node)
@@ -96,8 +96,8 @@ func (l *Ledger) ReservedAhead(g *Gang) int {
 	return ahead
 }
 
-// KeptBy is how many devices a reservation keeps now. It keeps what its gang could have: gangs ahead may have taken
-// devices, or the quota or the power for them.
+// KeptBy is how many devices a reservation keeps now: at most as many as are still free, and as the quota of its tenant
+// and the power budget still allow, after what gangs ahead of it have taken.
 func (l *Ledger) KeptBy(reservation int) int { return l.reserved().counts[reservation] }
 
 // reserved adds up the reservations if anything has changed since it last did.
@@ -193,8 +193,8 @@ func (l *Ledger) Reserve(g *Gang, node, count int) {
 // Reservations are all of them.
 func (l *Ledger) Reservations() []Reservation { return l.reservations.all }
 
-// TrimReservations ends what reservations do not keep any more. It does not come back if what gangs ahead got is taken
-// from these again.
+// TrimReservations reduces each reservation to what it still keeps, for good: it does not grow again if a gang ahead
+// gives its devices back.
 func (l *Ledger) TrimReservations() {
 	counts := l.reserved().counts
 	for i := range l.reservations.all {
