@@ -119,12 +119,16 @@ func (s *straySweeper) writeAgain(ctx context.Context) error {
 // judge decides about what was found without a record, by the facts of its job. known is the record of another attempt
 // of the job, if there is one.
 func (s *straySweeper) judge(ctx context.Context, f launch.Found, known train.Attempt) error {
+	if known.Number >= f.Number { // a record says that it has ended
+		s.found = append(s.found, f)
+		return nil
+	}
 	facts, err := s.factsOf(ctx, f)
 	runs := f.Phase == launch.Running || f.Phase == launch.Starting
 	switch {
 	case err != nil:
 		return err
-	case facts.over || known.Number > f.Number || !facts.known:
+	case facts.over || !facts.known:
 		if s.found = append(s.found, f); runs {
 			s.log.Warn("ending an attempt that no record speaks of", "job", f.Job, "attempt", f.Number, "fact_of_its_end", facts.over)
 		}

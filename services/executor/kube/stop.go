@@ -133,7 +133,7 @@ func (b *Backend) Find(ctx context.Context) ([]launch.Found, error) {
 	return list, nil
 }
 
-// note adds an object of an attempt to what was found; the latest one says when the attempt was made.
+// note adds an object of an attempt to what was found. Made is the time of the attempt's newest object.
 func note(found map[key]launch.Found, k key, o metav1.Object, phase launch.Phase) {
 	f, known := found[k]
 	if !known {
@@ -145,7 +145,7 @@ func note(found map[key]launch.Found, k key, o metav1.Object, phase launch.Phase
 	found[k] = f
 }
 
-// findSecrets adds the attempts that have a Secret in a namespace: those without pods have nothing else left.
+// findSecrets adds the attempts that have a Secret in a namespace. One of which only the Secret is left has exited.
 func (b *Backend) findSecrets(ctx context.Context, namespace string, found map[key]launch.Found) error {
 	secrets, err := b.client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
