@@ -313,15 +313,7 @@ func urlOf(t *testing.T, b *bus.Bus) string {
 func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 	ctx := within(t)
 	server := bustest.Start(t)
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, server.URL())
 	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: string(contract.Reports), History: 1, Storage: jetstream.FileStorage}); err != nil {
 		t.Fatal(err)
 	}
@@ -387,15 +379,7 @@ func TestReadersLeaveNoConsumersBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	nc, err := nats.Connect(b.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, b.URL())
 	for _, name := range []string{"KV_" + string(contract.Jobs), event.StreamJobs} {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -132,7 +130,7 @@ func TestNoWaitOutlivesItsContext(t *testing.T) {
 		_ = b.Consume(ctx, bus.Consumer{Name: "c", Stream: event.StreamJobs, Handle: func(context.Context, bus.Message) ([]event.Fact, error) { return nil, nil }})
 	})
 	<-synced
-	js := open(t, s.URL())
+	js := bustest.JetStream(t, s.URL())
 	for _, stream := range []string{event.StreamJobs, "KV_" + string(contract.Nodes)} {
 		if err := js.DeleteStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
@@ -150,18 +148,4 @@ func TestNoWaitOutlivesItsContext(t *testing.T) {
 	waiting.Go(func() { _ = b.Ensure(ctx) })
 	cancel()
 	waiting.Wait()
-}
-
-func open(t *testing.T, url string) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
 }

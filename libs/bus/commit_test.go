@@ -146,7 +146,7 @@ func TestWhatIsStoredAlreadySpoilsNoBatch(t *testing.T) {
 			t.Errorf("%s: %v", together[i].Subject, err)
 		}
 	}
-	stream, err := open(t, s.URL()).Stream(ctx, event.StreamJobs)
+	stream, err := bustest.JetStream(t, s.URL()).Stream(ctx, event.StreamJobs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -99,19 +99,7 @@ func (s *site) submit(ids ...string) {
 	})
 }
 
-func (s *site) jetStream() jetstream.JetStream {
-	s.t.Helper()
-	nc, err := nats.Connect(s.server.URL())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return js
-}
+func (s *site) jetStream() jetstream.JetStream { return bustest.JetStream(s.t, s.server.URL()) }
 
 // lost waits for a loss of a stream whose cause has some words, and wants no other.
 func (s *site) lost(stream, words string) {

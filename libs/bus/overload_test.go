@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
@@ -93,15 +92,7 @@ func ofBus(t testing.TB) publisher {
 func bare(t testing.TB) publisher {
 	server := bustest.Start(t)
 	bustest.Connect(t, server, "x")
-	nc, err := nats.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, server.URL())
 	return func(ctx context.Context, n int) error {
 		fact := heartbeat(n)
 		body, err := fact.Encode()

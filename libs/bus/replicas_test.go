@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -167,19 +166,7 @@ func TestAgentsWorkOnWhenALeaderGoes(t *testing.T) {
 // leaderOf returns the name of the server that leads a stream.
 func leaderOf(ctx context.Context, t *testing.T, urls []string, keys identity.Keys, stream string) (name string) {
 	t.Helper()
-	key, err := nats.NkeyOptionFromSeed(keys.File(identity.Operator))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(strings.Join(urls, ","), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, strings.Join(urls, ","), bustest.Key(t, keys, identity.Operator))
 	persevere(ctx, t, "look at the stream", func() error {
 		s, err := js.Stream(ctx, stream)
 		if err == nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -126,6 +128,31 @@ func ConnectWith(t testing.TB, c bus.Config) *bus.Bus {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// JetStream is the bus as a client has it that knows nothing of Switchyard.
+func JetStream(t testing.TB, url string, options ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// Key is the option by which a client shows the key of a role.
+func Key(t testing.TB, keys identity.Keys, role string) nats.Option {
+	t.Helper()
+	key, err := nats.NkeyOptionFromSeed(keys.File(role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 // StartCluster runs several servers that keep replicas of the same streams. Without accounts they let everyone in.

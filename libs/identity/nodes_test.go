@@ -193,19 +193,7 @@ func TestAnAgentAsksForWhatItWasNotTold(t *testing.T) {
 	server, keys := bustest.StartGuarded(t, "n1")
 	operator := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "operator", Keys: string(keys)})
 	agent := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: identity.Agent, Keys: string(keys) + "/nodes/n1"})
-	key, err := nats.NkeyOptionFromSeed(keys.File(identity.Operator))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(server.URL(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, server.URL(), bustest.Key(t, keys, identity.Operator))
 	stream, err := js.Stream(t.Context(), "KV_"+string(contract.Attempts))
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sourcegraph/conc"
 
@@ -202,15 +200,7 @@ func TestBooksAreExactThroughRestartsAndRedelivery(t *testing.T) {
 
 func forgetConsumer(t *testing.T, url string) {
 	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, url)
 	if err := js.DeleteConsumer(within(t), event.StreamSamples, "energy"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -258,15 +258,7 @@ func TestRequestedStopIsPublishedByTheNextExecutor(t *testing.T) {
 	}
 }
 
-func (y *yard) jetStream() jetstream.JetStream {
-	y.t.Helper()
-	nc, err := nats.Connect(y.server.URL())
-	y.must(err)
-	y.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	y.must(err)
-	return js
-}
+func (y *yard) jetStream() jetstream.JetStream { return bustest.JetStream(y.t, y.server.URL()) }
 
 // The records of attempts are lost while a job runs, while the executor works or while it is away. The job goes on, is
 // not started twice, and its end is published.

@@ -20,8 +20,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -252,15 +250,7 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 // caughtUp waits until a durable consumer has acknowledged everything in its stream.
 func caughtUp(t *testing.T, b *bus.Bus, stream, consumer string) {
 	t.Helper()
-	nc, err := nats.Connect(b.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bustest.JetStream(t, b.URL())
 	ctx := within(t)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
