@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -55,10 +54,10 @@ type Config struct {
 	Meter *Meter
 	// Records are those of the process: its connections share what they decode (default: a set of its own).
 	Records *Records
-	// Options are added for tests (in-process connections).
+	// Options are added for tests.
 	Options []nats.Option
 	// Here, if not nil, is the server at URL, in this process: the connection does without the network.
-	Here interface{ InProcessConn() (net.Conn, error) }
+	Here nats.InProcessConnProvider
 }
 
 // Bus is a connection. It reconnects for ever; meanwhile calls fail at once with ErrAway, and the caller's loop retries
@@ -325,7 +324,7 @@ func (b *Bus) ensureBucket(ctx context.Context, k contract.BucketInfo, age insta
 		c.Subjects, c.Description, c.Discard, c.MaxAge, c.MaxBytes = []string{"$KV." + k.Name + ".>"}, k.Doc, jetstream.DiscardNew, k.Keep, contract.MaxBucketBytes
 		c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true // as clients expect of buckets
 		c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, markerTime
-		if identity.Told(k) {
+		if identity.Republished(k) {
 			c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: identity.Changes(k.Name + ".>")}
 		}
 	})

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// pollSoon is when the agent of another machine asks again after it has asked, in case a replica answered that was
-	// behind. The pause doubles up to checkInterval, since the server tells each change.
+	// pollSoon is the pause before the second request: the first may have been answered by a replica that was behind.
+	// Each further pause is twice as long, up to checkInterval.
 	pollSoon = 500 * time.Millisecond
 	// pollBatch is the number of messages that one request asks for.
 	pollBatch = 256
 )
 
-// polling is scan without a consumer, for a client that may make none. The server publishes what it stores in a bucket
-// once more (identity.Changes), and no request is needed for that. Requests get the list and what was not told.
+// polling is scan without a consumer, for a client that may make none. The server republishes what it stores in a bucket
+// (identity.Changes), so a change needs no request. Requests get the first list, and changes whose message was lost.
 type polling[T any] struct {
 	kv      *KV[T]
 	filters []string
@@ -36,7 +36,7 @@ type polling[T any] struct {
 	newest *atomic.Uint64
 }
 
-// change is a message as the server told it.
+// change is a republished message, and the filter that it matches.
 type change struct {
 	filter int
 	m      *nats.Msg
@@ -178,7 +178,7 @@ func (p *polling[T]) apply(filter int, sequence uint64, m *nats.Msg) {
 
 var errAnswer = errors.New("the server answers")
 
-// sequence returns the sequence of a message that was asked for or told.
+// sequence returns the sequence of a message that was requested or republished.
 func (p *polling[T]) sequence(m *nats.Msg) (uint64, error) {
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {

@@ -91,7 +91,7 @@ const ReportPrefix = "switchyard.admission.reported."
 // own alone. Those about a job go through admission, which knows on which nodes the job runs.
 func NodePermissions(node string) Permissions {
 	own, reports := nodeWriting(node)
-	return Permissions{Publish: slices.Concat(nodeReading(), own, reports), Subscribe: append(nodeHearing(), InboxPrefix(Node)+".>")}
+	return Permissions{Publish: slices.Concat(nodeReading(), own, reports), Subscribe: append(republishedToNodes(), InboxPrefix(Node)+".>")}
 }
 
 // nodeWriting returns the subjects of what the agent of a node writes: its own, and its reports about jobs.
@@ -125,27 +125,28 @@ func nodeWriting(node string) (own, reports []string) {
 func nodeReading() []string {
 	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES"}
 	for _, k := range contract.Buckets() {
-		if Told(k) || slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == Agent }) {
+		if Republished(k) || slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == Agent }) {
 			subjects = append(subjects, "$JS.API.DIRECT.GET.KV_"+k.Name, "$JS.API.DIRECT.GET.KV_"+k.Name+".>")
 		}
 	}
 	return subjects
 }
 
-// Told reports whether the server tells the agents of nodes each change of a bucket. It does of those that others write
-// for them, except for jobs. The records of nodes change so often that each agent asks for them now and then.
-func Told(k contract.BucketInfo) bool {
+// Republished reports whether the server publishes each change of a bucket once more, for the agents of nodes. These are
+// the buckets that others write for agents, except jobs, which agents may not read. The records of nodes change so often
+// that agents ask for them at intervals instead.
+func Republished(k contract.BucketInfo) bool {
 	reads := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return slices.Contains(r.Readers, Agent) })
 	return reads && k.Name != string(contract.Jobs)
 }
 
-// Changes returns the subject on which the server tells the changes of the key of a bucket.
+// Changes returns the subject on which the server republishes the changes of a key of a bucket.
 func Changes(bucketAndKey string) string { return "switchyard.changes." + bucketAndKey }
 
-// nodeHearing are the subjects on which an agent hears changes of what it may read.
-func nodeHearing() (subjects []string) {
+// republishedToNodes are the subjects of changes to which the agent of a node may subscribe.
+func republishedToNodes() (subjects []string) {
 	for _, k := range contract.Buckets() {
-		if Told(k) {
+		if Republished(k) {
 			subjects = append(subjects, Changes(k.Name+".>"))
 		}
 	}
@@ -171,7 +172,7 @@ func nodeExports(nodes []string) (lines []string) {
 	for i, subject := range reports {
 		reports[i] = ReportPrefix + "*." + subject
 	}
-	for _, subject := range nodeHearing() {
+	for _, subject := range republishedToNodes() {
 		lines = append(lines, fmt.Sprintf("{stream: %q, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
 	for _, subject := range slices.Concat(nodeReading(), own, reports) {
@@ -187,7 +188,7 @@ func writeNodeAccount(b *strings.Builder, node, public string) {
 	fmt.Fprintf(b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", nodeAccount(node), nodeConnections, nodeSubscriptions)
 	fmt.Fprintf(b, "    users: [{nkey: %s, permissions: {\n      publish: {allow: [%s]}\n      subscribe: [%s]\n      allow_responses: true\n    }}]\n", public, quoted(p.Publish), quoted(append(p.Subscribe, answers(node))))
 	fmt.Fprintf(b, "    exports: [{service: %q, accounts: [%s]}]\n    imports: [\n", answers(node), Account)
-	for _, subject := range nodeHearing() {
+	for _, subject := range republishedToNodes() {
 		fmt.Fprintf(b, "      {stream: {account: %s, subject: %q}}\n", Account, subject)
 	}
 	own, reports := nodeWriting(node)

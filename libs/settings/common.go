@@ -20,7 +20,8 @@ import (
 
 // Common is what every process shares.
 type Common struct {
-	// Here is the bus at NATS if this process embeds it, else nil: its services connect without the network.
+	// Here is the server at the address NATS if it is embedded in this process, else nil. The services of this process
+	// then connect to it without the network.
 	Here interface{ InProcessConn() (net.Conn, error) }
 
 	NATS string

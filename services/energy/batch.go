@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// mostIntervals bounds a batch, batchWait is how long it is collected, batchRest is the time between two. Together
-	// they are well below settleAfter: a node whose intervals wait in the stream is not silent.
+	// mostIntervals bounds a batch, batchWait is how long it is collected, batchRest is the pause between two batches.
+	// batchWait and batchRest together are well below settleAfter, so that a node whose intervals still wait in the stream
+	// does not count as silent.
 	mostIntervals = 4096
 	batchWait     = 500 * time.Millisecond
 	batchRest     = 1500 * time.Millisecond

@@ -43,8 +43,9 @@ settings: {SWITCHYARD_POD_IMAGE: docker.io/switchyard/executor:latest, SWITCHYAR
 env: {nodeagent: [{name: SWITCHYARD_SIM_GPUS, value: "2"}]}
 `
 
-// TestTheChartIsInstalledUpgradedAndRemoved is docs/kubernetes.md with Helm, word by word: a job runs through an
-// upgrade that replaces every service and the agent, and after the end nothing is left but what the page says.
+// TestTheChartIsInstalledUpgradedAndRemoved follows the section "With Helm" of docs/kubernetes.md. A job keeps running
+// while an upgrade replaces every service and the agent. After the removal the claim of the bus alone is left, as the
+// page says.
 func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	s := start(t)
 	chart, program := os.Getenv("HELM_CHART"), os.Getenv("HELM")
