@@ -132,9 +132,9 @@ func nodeReading() []string {
 	return subjects
 }
 
-// Republished reports whether the server publishes each change of a bucket once more, for the agents of nodes. These are
-// the buckets that others write for agents, except jobs, which agents may not read. The records of nodes change so often
-// that agents ask for them at intervals instead.
+// Republished reports whether the server publishes each change of a bucket once more, for the agents of nodes. These
+// are the buckets that others write for agents, except jobs, which agents may not read. The records of nodes change so
+// often that agents ask for them at intervals instead.
 func Republished(k contract.BucketInfo) bool {
 	reads := slices.ContainsFunc(k.Records, func(r contract.Record) bool { return slices.Contains(r.Readers, Agent) })
 	return reads && k.Name != string(contract.Jobs)
