@@ -24,8 +24,9 @@ const (
 	pollBatch = 256
 )
 
-// polling is scan without a consumer, for a client that may make none. The server republishes what it stores in a bucket
-// (identity.Changes), so a change needs no request. Requests get the first list, and changes whose message was lost.
+// polling is scan without a consumer, for a client that may make none. The server republishes what it stores in a
+// bucket (identity.Changes), so a change needs no request. Requests get the first list, and changes whose message was
+// lost.
 type polling[T any] struct {
 	kv      *KV[T]
 	filters []string

@@ -145,7 +145,8 @@ func note(found map[key]launch.Found, k key, o metav1.Object, phase launch.Phase
 	found[k] = f
 }
 
-// findSecrets adds the attempts that have a Secret in a namespace. An attempt of which only the Secret is left has exited.
+// findSecrets adds the attempts that have a Secret in a namespace. An attempt of which only the Secret is left has
+// exited.
 func (b *Backend) findSecrets(ctx context.Context, namespace string, found map[key]launch.Found) error {
 	secrets, err := b.client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
