@@ -70,6 +70,37 @@ func TestPublishAfterDetectsTheOtherPlanner(t *testing.T) {
 	}
 }
 
+func TestPublishNextComparesAllFactsOfAJob(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "admission")
+	publish := func(f event.Fact) uint64 {
+		t.Helper()
+		if err := b.Publish(ctx, f); err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.Last(ctx, event.StreamJobs, f.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Sequence
+	}
+	submitted := publish(event.JobFact("a", event.FactSubmitted, "submitted", event.Submitted{}))
+	publish(event.JobFact("b", event.FactSubmitted, "submitted", event.Submitted{})) // of another job
+	admitted := event.OnceFact("a", event.FactAdmitted, "admitted", event.Admitted{})
+	if sequence, err := b.PublishNext(ctx, admitted, submitted); err != nil || sequence != submitted+2 {
+		t.Fatalf("stored as %d: %v", sequence, err)
+	}
+	for _, again := range []event.Fact{admitted, event.OnceFact("a", event.FactRejected, "rejected", event.Rejected{})} {
+		if _, err := b.PublishNext(ctx, again, submitted); !errors.Is(err, bus.ErrConflict) {
+			t.Errorf("a second answer %s: %v, want ErrConflict", again.Subject, err)
+		}
+	}
+	last := publish(event.JobFact("b", event.FactCancelRequested, "cancel", event.CancelRequested{}))
+	if _, err := b.PublishNext(ctx, event.OnceFact("b", event.FactAdmitted, "admitted", event.Admitted{}), last-2); !errors.Is(err, bus.ErrConflict) {
+		t.Errorf("an answer behind a request: %v, want ErrConflict", err)
+	}
+}
+
 func TestStoredIsReadToItsEnd(t *testing.T) {
 	ctx := within(t)
 	b := bustest.Connect(t, bustest.Start(t), "executor")

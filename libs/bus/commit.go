@@ -47,6 +47,8 @@ type write struct {
 	done     chan struct{}
 	sequence uint64
 	err      error
+	// repeats says that the server had stored the message before.
+	repeats bool
 }
 
 // factID identifies a fact: a second one with the same is a repetition. It is zero for other messages.
@@ -95,6 +97,16 @@ func (c *committer) writeFact(ctx context.Context, msg *nats.Msg) (uint64, error
 // refusal of the server the message may be stored, too.
 func (c *committer) write(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	return c.await(ctx, c.enter(msg, factID{}))
+}
+
+// writeNew is write, but returns ErrConflict if the message was stored before.
+func (c *committer) writeNew(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	w := c.enter(msg, factID{})
+	sequence, err := c.await(ctx, w)
+	if err == nil && w.repeats {
+		return 0, ErrConflict
+	}
+	return sequence, err
 }
 
 func (c *committer) await(ctx context.Context, w *write) (uint64, error) {
@@ -218,7 +230,7 @@ func (c *committer) writeGroup(group []*write) {
 	var each conc.WaitGroup
 	for _, w := range group {
 		each.Go(func() {
-			sequence, err := c.writeOne(ctx, w.msg)
+			sequence, err := c.writeOne(ctx, w)
 			c.bus.answered(began, err)
 			c.settle(w, sequence, failure(ctx, err))
 		})
@@ -283,7 +295,7 @@ func (c *committer) ask(ctx context.Context, group []*write) []*write {
 				storable[i] = true
 				return
 			}
-			sequence, err := c.stored(ctx, w.msg, ack, err)
+			sequence, err := c.stored(ctx, w, ack, err)
 			c.settle(w, sequence, failure(ctx, err))
 		})
 	}
@@ -298,23 +310,25 @@ func (c *committer) ask(ctx context.Context, group []*write) []*write {
 }
 
 // writeOne stores a message.
-func (c *committer) writeOne(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	ack, err := c.bus.js.PublishMsg(ctx, msg)
-	return c.stored(ctx, msg, ack, err)
+func (c *committer) writeOne(ctx context.Context, w *write) (uint64, error) {
+	ack, err := c.bus.js.PublishMsg(ctx, w.msg)
+	return c.stored(ctx, w, ack, err)
 }
 
 // stored returns the sequence of a message with such an answer. The server takes one whose key it knows for a
 // repetition; but if the message with that key is on another subject, someone has given it the key of a fact to come,
 // and this message is stored without a key.
-func (c *committer) stored(ctx context.Context, msg *nats.Msg, ack *jetstream.PubAck, err error) (uint64, error) {
+func (c *committer) stored(ctx context.Context, w *write, ack *jetstream.PubAck, err error) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
 	if !ack.Duplicate {
 		return ack.Sequence, nil
 	}
+	msg := w.msg
 	there, err := c.bus.At(ctx, c.stream, ack.Sequence)
-	if err == nil && there.Subject != msg.Subject {
+	w.repeats = err == nil && there.Subject == msg.Subject
+	if err == nil && !w.repeats {
 		c.bus.log.Warn("the key of a fact was taken by another message", "subject", msg.Subject, "key", there.Key, "taken_by", there.Subject, "sequence", there.Sequence)
 		own := nats.NewMsg(msg.Subject)
 		own.Data, own.Header = msg.Data, maps.Clone(msg.Header)

@@ -70,16 +70,29 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 // PublishAfter appends a fact if last is still the sequence of the newest one on its subject, else returns ErrConflict.
 // It does not repeat: after any other error the caller reads the newest one and compares keys.
 func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint64, error) {
+	return b.publishAfter(ctx, f, last, (*committer).write)
+}
+
+// PublishNext appends a fact if last is still the sequence of the newest fact about the same thing, whatever that fact
+// is, else returns ErrConflict, also if the fact is that newest one. Like PublishAfter it does not repeat.
+func (b *Bus) PublishNext(ctx context.Context, f event.Fact, last uint64) (uint64, error) {
+	return b.publishAfter(ctx, f, last, func(c *committer, ctx context.Context, msg *nats.Msg) (uint64, error) {
+		msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, f.Subject.About())
+		return c.writeNew(ctx, msg)
+	})
+}
+
+func (b *Bus) publishAfter(ctx context.Context, f event.Fact, last uint64, write func(*committer, context.Context, *nats.Msg) (uint64, error)) (uint64, error) {
 	msg, err := b.message(f)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
 	expect(msg, last)
-	sequence, err := b.committer(event.StreamOf(f.Subject)).write(ctx, msg)
+	sequence, err := write(b.committer(event.StreamOf(f.Subject)), ctx, msg)
 	b.meter.wrote(began, err)
 	if isWrongSequence(err) {
-		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
+		err = ErrConflict
 	}
 	if err != nil {
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, b.cause(err))

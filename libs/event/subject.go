@@ -22,6 +22,9 @@ func (s Subject) String() string {
 	return fmt.Sprintf("yard.%s.%s.%s.v%d", s.Entity, s.ID, s.Fact, s.Version)
 }
 
+// About returns the subjects of all facts about the same thing.
+func (s Subject) About() string { return fmt.Sprintf("yard.%s.%s.>", s.Entity, s.ID) }
+
 // PlanSubject is where the planner publishes its plans.
 func PlanSubject() Subject { return Subject{Entity: "plan", ID: "main", Fact: FactDecided, Version: 1} }
 

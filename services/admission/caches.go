@@ -47,6 +47,8 @@ type queue struct {
 	// tenants counts them by tenant.
 	tenants map[string]int
 	after   map[train.JobID][]train.Dependency
+	// submitted are all jobs that have a record. It may outlive their facts.
+	submitted map[train.JobID]bool
 }
 
 // waiter is the place and the tenant of a job that waits.
@@ -59,7 +61,11 @@ func (l *queue) observe(e bus.Entry[*train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id := train.JobID(e.Key)
-	delete(l.after, id)
+	if delete(l.after, id); deleted {
+		delete(l.submitted, id)
+	} else {
+		l.submitted[id] = true
+	}
 	if awaits := e.Value.Awaits(); len(awaits) > 0 && !deleted && !e.Value.State.Terminal() {
 		l.after[id] = awaits
 	}
@@ -109,6 +115,48 @@ func (l *queue) position(id train.JobID) int {
 		return min(w.place, len(l.waiting))
 	}
 	return len(l.waiting) + 1
+}
+
+// knows reports whether a job has a record.
+func (l *queue) knows(id train.JobID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.submitted[id]
+}
+
+// enter gives a job the place behind all other waiting jobs, from 1 on, unless it has one, and returns it.
+func (l *queue) enter(id train.JobID, tenant string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, in := l.waiting[id]
+	if !in {
+		w = waiter{place: len(l.waiting) + 1, tenant: tenant}
+		l.waiting[id] = w
+		l.tenants[tenant]++
+	}
+	return min(w.place, len(l.waiting))
+}
+
+// answers are the sequences of this process's answers to submissions that it folded into the record before they came
+// back from the bus.
+type answers struct {
+	mu        sync.Mutex
+	sequences map[uint64]bool
+}
+
+func (a *answers) fold(sequence uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sequences[sequence] = true
+}
+
+// folded reports whether a message was folded before, and forgets it.
+func (a *answers) folded(sequence uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is := a.sequences[sequence]
+	delete(a.sequences, sequence)
+	return is
 }
 
 // maxRecords bounds the memory for cached records.

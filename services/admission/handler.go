@@ -40,6 +40,7 @@ type handler struct {
 	log      *slog.Logger
 	meters   *meters
 	progress progress
+	answers  answers
 	// folding is locked while the register is made again.
 	folding sync.RWMutex
 }
@@ -47,9 +48,10 @@ type handler struct {
 func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, folders folders, log *slog.Logger, m *meters) *handler {
 	return &handler{
 		bus: b, jobs: jobs, people: unknownPeople(), who: who, folders: folders, log: log, meters: m, rates: throttle.New(),
+		answers:   answers{sequences: map[uint64]bool{}},
 		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
-		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID][]train.Dependency{}},
+		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID][]train.Dependency{}, submitted: map[train.JobID]bool{}},
 	}
 }
 
@@ -87,8 +89,10 @@ func (d *handler) follow(ctx context.Context, id train.JobID, m bus.Message) ([]
 	if m.Parsed.Fact == event.FactEditRequested {
 		return d.edit(ctx, id, m)
 	}
-	if err := d.fold(ctx, id, m); err != nil {
-		return nil, err
+	if !d.answers.folded(m.Sequence) {
+		if err := d.fold(ctx, id, m); err != nil {
+			return nil, err
+		}
 	}
 	if train.State(m.Parsed.Fact).Terminal() {
 		return d.released(id, train.State(m.Parsed.Fact)), nil
@@ -100,7 +104,8 @@ func (d *handler) follow(ctx context.Context, id train.JobID, m bus.Message) ([]
 // for the array. The keys of these facts follow from the array, so no repetition submits a job twice or leaves one out.
 func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
 	kind, _ := event.Find(m.Parsed)
-	if m.Parsed.Fact != event.FactAdmitted && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
+	array := m.Parsed.Fact == event.FactAdmitted && bytes.Contains(m.Data, []byte(`"array"`))
+	if !array && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
 		return nil, nil
 	}
 	e, err := d.record(ctx, id)
@@ -205,20 +210,23 @@ func read(m bus.Message) submission {
 
 func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
 	s := read(m)
+	if !d.queue.knows(id) {
+		if answered, err := d.answer(ctx, id, m, s); answered || err != nil {
+			return nil, err
+		}
+	}
 	e, created, err := d.open(ctx, id, m, s)
 	switch {
 	case err != nil:
 		return nil, err
-	case created:
-		return d.decide(ctx, id, s)
-	case e.Value.LastSequence == m.Sequence:
-		// This very message opened the record before a crash. Its decision may already be on the stream; deciding again
-		// could give another answer.
+	case created, e.Value.LastSequence == m.Sequence:
+		// The answer may be on the stream from before a crash; deciding again could give another one.
 		decided, err := d.decided(ctx, id)
 		if err != nil || decided {
 			return nil, err
 		}
-		return d.decide(ctx, id, s)
+		answer, err := d.decide(ctx, id, s)
+		return []event.Fact{answer}, err
 	case e.Value.LastSequence > m.Sequence, e.Value.SpecHash == s.hash:
 		return nil, nil // handled before, or the same job again
 	}
@@ -226,6 +234,43 @@ func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) 
 	message := fmt.Sprintf("the id %s is taken by another submission (%s, now %s): a second, different one was ignored",
 		id, e.Value.SubmittedAt.Format(time.RFC3339), e.Value.State)
 	return []event.Fact{event.JobFact(id, event.FactConflicted, fmt.Sprintf("conflicted/%d", m.Sequence), event.Conflicted{Message: message})}, nil
+}
+
+// answer answers a submission that is the newest fact of its job, and then makes the record of both. answered is false
+// if the job has other facts: it was submitted before, or a person has already asked something of it.
+func (d *handler) answer(ctx context.Context, id train.JobID, m bus.Message, s submission) (answered bool, err error) {
+	job, err := opened(id, m, s)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", bus.ErrPoison, err)
+	}
+	fact, err := d.decide(ctx, id, s)
+	if err != nil {
+		return false, err
+	}
+	fact.Time, fact.Cause, fact.TraceParent = time.Now().UTC(), m.Key, m.TraceParent
+	sequence, err := d.bus.PublishNext(ctx, fact, m.Sequence)
+	if errors.Is(err, bus.ErrConflict) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	f := register.Fact{Name: fact.Subject.Fact, Time: fact.Time, Sequence: sequence, Body: fact.Body}
+	if job, err = d.foldSealed(job, f); err != nil {
+		return false, err
+	}
+	revision, err := d.jobs.Swap(ctx, string(id), job, 0)
+	if errors.Is(err, bus.ErrConflict) {
+		return false, nil // there is a record all the same
+	}
+	if err != nil {
+		return false, err
+	}
+	d.answers.fold(sequence)
+	d.keep(bus.Entry[train.Job]{Key: string(id), Value: job, Revision: revision})
+	d.meters.folded.WithLabelValues(event.FactSubmitted).Inc()
+	d.count(f, job)
+	return true, nil
 }
 
 // open creates the record of a new job, or returns the existing one.
@@ -275,11 +320,11 @@ func (d *handler) decided(ctx context.Context, id train.JobID) (bool, error) {
 	return false, nil
 }
 
-// decide answers a submission.
-func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]event.Fact, error) {
+// decide returns the answer to a submission.
+func (d *handler) decide(ctx context.Context, id train.JobID, s submission) (event.Fact, error) {
 	admitted, rejected, err := d.judge(ctx, id, s)
 	if err != nil {
-		return nil, err
+		return event.Fact{}, err
 	}
 	if rejected != nil {
 		for _, r := range rejected.Reasons {
@@ -287,13 +332,14 @@ func (d *handler) decide(ctx context.Context, id train.JobID, s submission) ([]e
 		}
 		d.log.Info("job rejected", "job", id, "reasons", len(rejected.Reasons), "first", rejected.Reasons[0].Code,
 			"infeasible", rejected.Infeasible)
-		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", *rejected)}, nil
+		return event.OnceFact(id, event.FactRejected, "rejected", rejected), nil
 	}
+	admitted.Position = d.queue.enter(id, admitted.Spec.Tenant)
 	if admitted.Seal, err = d.seal.Sign(train.Job{ID: id, Spec: admitted.Spec}); err != nil {
-		return nil, err
+		return event.Fact{}, err
 	}
 	d.log.Info("job admitted", "job", id, "user", admitted.Spec.User, "position", admitted.Position)
-	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", *admitted)}, nil
+	return event.OnceFact(id, event.FactAdmitted, "admitted", admitted), nil
 }
 
 // judge checks a submission against what this installation has, and returns the one answer or the other.
@@ -525,13 +571,18 @@ func (d *handler) storeOnce(ctx context.Context, id train.JobID, m bus.Message, 
 	}
 	e.Value = next
 	d.keep(e)
+	d.count(f, next)
+	return nil
+}
+
+// count counts a fact that was folded into a record.
+func (d *handler) count(f register.Fact, job train.Job) {
 	d.meters.folded.WithLabelValues(f.Name).Inc()
 	if f.Name == event.FactAdmitted {
 		d.meters.admitted.Inc()
-		d.meters.latency.Observe(max(m.Stored.Sub(next.SubmittedAt), 0).Seconds())
+		d.meters.latency.Observe(max(f.Time.Sub(job.SubmittedAt), 0).Seconds())
 	}
-	d.meters.happened(f, next)
-	return nil
+	d.meters.happened(f, job)
 }
 
 // record returns the newest known record; ErrNotFound if the job was never submitted.

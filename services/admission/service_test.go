@@ -259,6 +259,29 @@ func TestABadSubmissionIsRejectedWithEveryReason(t *testing.T) {
 	}
 }
 
+// A record may outlive the facts of its job, and its id is taken all the same.
+func TestARecordWithoutFactsStands(t *testing.T) {
+	b := newBench(t)
+	old := train.Job{ID: "old", State: train.StateSucceeded, SpecHash: "of another", FinishedAt: time.Now()}
+	if _, err := b.jobs.Swap(b.ctx, "old", old, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	b.send("yard.job.old.submitted.v1", b.spec())
+	b.send("yard.job.new.submitted.v1", b.spec())
+	b.await("new", inState(train.StateQueued))
+	b.caughtUp()
+	var about []string
+	for _, m := range b.messages(event.StreamJobs) {
+		if m.Parsed.ID == "old" {
+			about = append(about, m.Parsed.Fact)
+		}
+	}
+	if diff := cmp.Diff([]string{event.FactSubmitted, event.FactConflicted}, about); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestTheFirstSubmissionStands(t *testing.T) {
 	b := newBench(t)
 	b.serve()
@@ -355,55 +378,70 @@ func TestASpoiledRecordIsSetAside(t *testing.T) {
 }
 
 // TestACrashAnywhereIsHarmless passes each message to fresh handlers, as a consumer does after crashes: before
-// anything, after the record, after the answer.
+// anything, after the answer, after the record.
 func TestACrashAnywhereIsHarmless(t *testing.T) {
 	b := newBench(t)
-	b.send("yard.job.a.submitted.v1", b.spec())
-	m := b.messages(event.StreamJobs)[0]
 	fresh := func() *handler {
-		d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}}, slog.New(slog.DiscardHandler), newMeters(nil))
+		return newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}}, slog.New(slog.DiscardHandler), newMeters(nil))
+	}
+	// Meanwhile the machines changed, so that a new verdict would differ.
+	changed := func() *handler {
+		d := fresh()
+		d.inventory.nodes["bare"] = train.Node{ID: "bare"}
 		return d
 	}
-	first, err := fresh().handle(b.ctx, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := fresh().handle(b.ctx, m) // crashed between the record and the answer
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(first, second); diff != "" || len(first) != 1 || first[0].Subject.Fact != event.FactAdmitted {
-		t.Fatalf("first %v, second %v", first, second)
-	}
-	if err := b.bus.Publish(b.ctx, first...); err != nil {
-		t.Fatal(err)
-	}
-	// Crashed between the answer and the ack. Meanwhile the machines changed, so that a new verdict would differ.
-	changed := fresh()
-	changed.inventory.nodes["bare"] = train.Node{ID: "bare"}
-	if again, err := changed.handle(b.ctx, m); err != nil || len(again) > 0 {
-		t.Fatalf("decided once more: %v %v", again, err)
-	}
-	admitted := b.messages(event.StreamJobs)[1]
-	for range 2 {
-		if facts, err := fresh().handle(b.ctx, admitted); err != nil || len(facts) > 0 {
-			t.Fatal(facts, err)
+	handle := func(d *handler, m bus.Message) {
+		t.Helper()
+		if facts, err := d.handle(b.ctx, m); err != nil || len(facts) > 0 {
+			t.Fatalf("%s: %v %v", m.Subject, facts, err)
 		}
 	}
-	e, err := b.jobs.Get(b.ctx, "a")
-	if err != nil || e.Value.State != train.StateQueued || e.Value.LastSequence != 2 || len(e.Value.History) != 2 || e.Revision != 2 {
-		t.Fatalf("record %+v at %d, error %v", e.Value, e.Revision, err)
+	record := func(id string, state train.State, sequence uint64, changes int) bus.Entry[train.Job] {
+		t.Helper()
+		e, err := b.jobs.Get(b.ctx, id)
+		if err != nil || e.Value.State != state || e.Value.LastSequence != sequence || len(e.Value.History) != changes {
+			t.Fatalf("record %+v at %d, error %v", e.Value, e.Revision, err)
+		}
+		return e
+	}
+	b.send("yard.job.a.submitted.v1", b.spec())
+	m := b.messages(event.StreamJobs)[0]
+	handle(fresh(), m)
+	whole := record("a", train.StateQueued, 2, 2)
+	handle(changed(), m) // crashed between the record and the ack
+	if err := b.jobs.Delete(b.ctx, "a", whole.Revision); err != nil {
+		t.Fatal(err)
+	}
+	handle(changed(), m) // crashed between the answer and the record
+	record("a", train.StateSubmitted, 1, 1)
+	all := b.messages(event.StreamJobs)
+	if len(all) != 2 || all[1].Parsed.Fact != event.FactAdmitted {
+		t.Fatalf("%d facts, want a submission and its answer", len(all))
+	}
+	for range 2 {
+		handle(fresh(), all[1])
+	}
+	e := record("a", train.StateQueued, 2, 2)
+	if diff := cmp.Diff(whole.Value, e.Value); diff != "" {
+		t.Fatal(diff)
 	}
 	// Everything from the beginning, as with a new consumer.
 	d := fresh()
-	for _, m := range b.messages(event.StreamJobs) {
-		if facts, err := d.handle(b.ctx, m); err != nil || len(facts) > 0 {
-			t.Fatal(facts, err)
-		}
+	for _, m := range all {
+		handle(d, m)
 	}
-	if again, err := b.jobs.Get(b.ctx, "a"); err != nil || again.Revision != e.Revision {
-		t.Fatalf("written again: %+v, %v", again, err)
+	if again := record("a", train.StateQueued, 2, 2); again.Revision != e.Revision {
+		t.Fatalf("written again: %+v", again)
 	}
+	// An earlier version crashed between the record and the answer.
+	b.send("yard.job.b.submitted.v1", b.spec())
+	m = b.messages(event.StreamJobs)[2]
+	if _, created, err := fresh().open(b.ctx, "b", m, read(m)); !created || err != nil {
+		t.Fatal(created, err)
+	}
+	handle(fresh(), m)
+	handle(fresh(), b.messages(event.StreamJobs)[3])
+	record("b", train.StateQueued, 4, 2)
 }
 
 // TestAStaleRecordIsReadAgain lets two handlers take turns, as two processes with one durable consumer do.
