@@ -1,5 +1,7 @@
 package contract
 
+import "fmt"
+
 // GroundTruth holds the knowledge about the workloads of trials: their signatures, what their settings cost, and the
 // model that distinguishes their kinds. It holds signatures rather than names of clusters, so a new model loses
 // nothing.
@@ -13,6 +15,17 @@ type GroundTruth struct {
 	Given KindModel `json:"given,omitzero"`
 	// Heard are the newest epochs learnt, by training. An epoch that is reported again after a crash is learnt once.
 	Heard []LearntUpTo `json:"heard,omitempty"`
+}
+
+// Public returns what everybody may see: what settings cost. The names of workloads hold the command lines of jobs.
+func (g GroundTruth) Public() GroundTruth {
+	entries := make([]Workload, len(g.Entries))
+	for i, e := range g.Entries {
+		e.Workload, e.Name = fmt.Sprintf("workload %d", i+1), ""
+		entries[i] = e
+	}
+	g.Entries, g.Heard = entries, nil
+	return g
 }
 
 // Workload holds the knowledge about one workload.

@@ -8,8 +8,9 @@ import (
 
 // Seen is an observed path, by the names of the links that it crosses, each in its direction.
 type Seen struct {
-	From, To string
-	Links    []LinkID
+	From  string   `json:"from"`
+	To    string   `json:"to"`
+	Links []LinkID `json:"links"`
 }
 
 // FromSeen builds a topology from observed paths. A link whose name contains its target is one link in both directions.

@@ -53,7 +53,7 @@ func expected(role string) map[string]bool {
 		"$JS.API.STREAM.DELETE.JOBS": all, "$JS.API.STREAM.PURGE.JOBS": all, "$JS.API.STREAM.CREATE.X": all, "$JS.API.STREAM.UPDATE.JOBS": all,
 		"$JS.API.STREAM.MSG.DELETE.JOBS": all, "$JS.API.STREAM.RESTORE.X": all, "$JS.API.STREAM.SNAPSHOT.JOBS": all, "$SYS.REQ.SERVER.PING": all,
 		"$JS.API.DIRECT.GET.JOBS.yard.job.x.failed.v1": all || service, "$JS.API.STREAM.INFO.JOBS": all || service,
-		"switchyard.executor.n1.terminal": all, "switchyard.changes.attempts.x": all, "switchyard.executor.n1.logs": all || role == "web", "switchyard.planner.whatif": all, "switchyard.planner.outlook": all || role == "web", "switchyard.planner.pods": all || role == "web", "switchyard.experiments.suggest": all || role == "web",
+		"switchyard.executor.n1.terminal": all || role == "web", "switchyard.admission.candidate": all || role == "web", "switchyard.bus.trouble": all || service, "switchyard.changes.attempts.x": all, "switchyard.executor.n1.logs": all || role == "web", "switchyard.executor.n1.files": all || role == "web", "switchyard.planner.whatif": all, "switchyard.planner.outlook": all || role == "web", "switchyard.planner.pods": all || role == "web", "switchyard.experiments.suggest": all || role == "web",
 		"$O.uploads.C.x": all || role == "admission" || role == "web", "yard.job.x.frobnicated.v1": all, "anything": all,
 	}
 	for _, k := range event.Kinds() {

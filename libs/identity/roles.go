@@ -87,7 +87,7 @@ func reading() []string {
 // conversation says which questions a service asks and which it answers.
 type conversation struct{ asks, answers []string }
 
-// conversations are the questions between parts of Switchyard. A terminal is the operator's alone.
+// conversations are the questions between parts of Switchyard.
 func conversations(service string) conversation {
 	switch service {
 	case "admission":
@@ -103,7 +103,7 @@ func conversations(service string) conversation {
 	case "profiler":
 		return conversation{answers: []string{"switchyard.profiler.>"}}
 	case "web":
-		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", train.OutlookSubject, train.PodSubject, contract.SuggestSubject}}
+		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", "switchyard.executor.*.terminal", train.OutlookSubject, train.CandidateSubject, train.PodSubject, contract.SuggestSubject}}
 	}
 	return conversation{}
 }
@@ -121,8 +121,8 @@ func ServicePermissions(service string) Permissions {
 	if slices.Contains(asking(), service) {
 		p.Publish = append(p.Publish, Public()...)
 	}
-	if service == "web" { // which asks whether the person is one
-		p.Publish = append(p.Publish, facts(event.Operators)...)
+	if service == "web" { // which asks whether the person is one, and passes on what he types
+		p.Publish = append(append(p.Publish, facts(event.Operators)...), InboxPrefix("executor")+".>")
 	}
 	if service == "admission" { // it says when the register is whole, and passes on what agents report
 		_, reports := nodeWriting("*")

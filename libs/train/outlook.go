@@ -10,6 +10,8 @@ const OutlookSubject = "switchyard.planner.outlook"
 type OutlookRequest struct {
 	// Job is the job that would differ; empty to ask about policies.
 	Job JobID `json:"job,omitempty"`
+	// Candidate is the record of a job that is not submitted; it takes the place of Job.
+	Candidate *Job `json:"candidate,omitempty"`
 	// Variants are tried one by one.
 	Variants []Variant `json:"variants"`
 }

@@ -364,6 +364,7 @@ func (d *handler) candidate(ctx context.Context, c train.Candidate) (train.Job, 
 	now := time.Now()
 	m := bus.Message{Data: c.Spec, Stored: now, Sequence: 1, Parsed: event.JobSubject(c.ID, event.FactSubmitted)}
 	s := read(m)
+	s.by, s.peer = c.By, fromSocket(bus.Asker{Role: "web", Person: c.By, Door: c.Door})
 	job, err := register.Fold(train.Job{ID: c.ID}, register.Fact{Name: event.FactSubmitted, Time: now, Sequence: 1, Body: &event.Submitted{Spec: s.spec}})
 	if err != nil {
 		return job, err

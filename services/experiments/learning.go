@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 )
@@ -36,6 +39,44 @@ func (c *conductor) learn(ctx context.Context, r *conduct.Record) (profile.Store
 		return learnt, fmt.Errorf("store the ground truth: %w", err)
 	}
 	return learnt, nil
+}
+
+// comparisonKept is how long the ground truth of a comparison outlives the last of its experiments: the next one may
+// not have arrived yet.
+const comparisonKept = 24 * time.Hour
+
+// keepForgetting deletes the ground truths of comparisons that are over.
+func (c *conductor) keepForgetting(ctx context.Context) error {
+	for range tick.Every(ctx, time.Hour) {
+		if err := c.forgetComparisons(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("what a comparison has learnt is kept for now", "error", err)
+		}
+	}
+	return nil
+}
+
+func (c *conductor) forgetComparisons(ctx context.Context) error {
+	truths, err := c.profiles.List(ctx)
+	isOwn := func(e bus.Entry[contract.GroundTruth]) bool { return e.Key == contract.ProfilesKey }
+	if truths = slices.DeleteFunc(truths, isOwn); err != nil || len(truths) == 0 {
+		return err
+	}
+	records, err := c.records.List(ctx)
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, r := range records {
+		if !r.Value.Over() || c.now().Sub(r.Value.EndedAt) < comparisonKept {
+			needed[r.Value.Experiment.Profiles] = true
+		}
+	}
+	for _, e := range truths {
+		if !needed[e.Key] {
+			err = errors.Join(err, c.profiles.Delete(ctx, e.Key, e.Revision))
+		}
+	}
+	return err
 }
 
 // learntFact returns the fact that reports what is known after a revision of the ground truth.

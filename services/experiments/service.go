@@ -38,6 +38,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, c.experimentFacts()) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, c.jobFacts()) })
 	work.Go(func(ctx context.Context) error { return c.keepPolling(ctx) })
+	work.Go(func(ctx context.Context) error { return c.keepForgetting(ctx) })
 	work.Go(func(ctx context.Context) error { return bus.Answer(ctx, b, contract.SuggestSubject, suggest) })
 	p.Started()
 	return work.Wait()

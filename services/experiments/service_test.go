@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -409,8 +410,40 @@ func TestLearntResultsArePublishedOnce(t *testing.T) {
 	if err != nil || len(published.Best) != 1 || published.Best[0].EpochSeconds != 10 || published.Best[0].Workloads != 1 || published.Best[0].Cluster != "kind-0" {
 		t.Errorf("published %+v, error %v", published, err)
 	}
-	if there, err := c.profiles.List(b.ctx); err != nil || len(there) != 1 || there[0].Key != "comparison" || len(there[0].Value.Entries) != 1 {
-		t.Errorf("known: %+v, error %v", there, err)
+	known := func() (keys []string) {
+		t.Helper()
+		there, err := c.profiles.List(b.ctx)
+		if err = errors.Join(err, c.forgetComparisons(b.ctx)); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range there {
+			if keys = append(keys, e.Key); e.Key == "comparison" && len(e.Value.Entries) != 1 {
+				t.Errorf("known: %+v", e)
+			}
+		}
+		return keys
+	}
+	// The truth of a comparison is kept while one of its experiments goes on, and a day longer.
+	if err := c.profiles.Put(b.ctx, contract.ProfilesKey, contract.GroundTruth{Seed: 7}); err != nil {
+		t.Fatal(err)
+	}
+	record := contract.ExperimentRecord(r)
+	for _, state := range []contract.ExperimentState{contract.ExperimentRunning, conduct.Finished} {
+		record.State, record.EndedAt = state, at
+		if err := c.records.Put(b.ctx, "exp", record); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.forgetComparisons(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"comparison", contract.ProfilesKey}, known()); diff != "" {
+			t.Errorf("%s: %s", state, diff)
+		}
+	}
+	c.now = func() time.Time { return at.Add(comparisonKept + time.Second) }
+	_ = known()
+	if diff := cmp.Diff([]string{contract.ProfilesKey}, known()); diff != "" {
+		t.Errorf("a day later: %s", diff)
 	}
 	count := 0
 	subject := event.TuneSubject("exp", event.FactLearnt).String()

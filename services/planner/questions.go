@@ -71,9 +71,6 @@ func (q *questions) simulate(ctx context.Context, asked whatif.Question) (whatif
 	if !q.cache.ready() {
 		return whatif.Answer{}, &whatif.Refusal{Message: errNotReady.Error(), Fix: "ask again in a moment"}
 	}
-	if asked.Job != nil {
-		return q.try(ctx, *asked.Job)
-	}
 	h, err := q.history(ctx, asked)
 	if err != nil {
 		return whatif.Answer{}, err

@@ -18,27 +18,30 @@ import (
 // modelTimeout bounds the wait for the profiler, without whose model an answer says less.
 const modelTimeout = time.Second
 
-// try decides once more, as the loop would, with one more job.
-func (q *questions) try(ctx context.Context, job train.Job) (whatif.Answer, error) {
-	last, known, err := q.newestPlan(ctx)
-	if err != nil {
-		return whatif.Answer{}, err
+// subject returns the job that a question is about, nil if the question is about policies. A candidate comes with the
+// model that it would begin with.
+func (q *questions) subject(ctx context.Context, asked train.OutlookRequest) (*train.Job, *train.Model, error) {
+	switch {
+	case asked.Candidate != nil:
+		job := *asked.Candidate
+		job.Spec.Array = "" // one of its jobs is tried
+		if job.AwaitsBatch() {
+			job.TunedBatch = job.Spec.BatchSize // the one that was submitted is the first to try
+		}
+		wait, cancel := context.WithTimeout(ctx, modelTimeout)
+		defer cancel()
+		if m, err := bus.Ask[train.Spec, train.Model](wait, q.bus, train.ModelSubject, job.Spec); err == nil {
+			return &job, &m, nil
+		}
+		return &job, nil, nil
+	case asked.Job != "":
+		job, known := q.cache.job(asked.Job)
+		if !known {
+			return nil, nil, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
+		}
+		return &job, nil, nil
 	}
-	var model *train.Model
-	wait, cancel := context.WithTimeout(ctx, modelTimeout)
-	defer cancel()
-	if m, err := bus.Ask[train.Spec, train.Model](wait, q.bus, train.ModelSubject, job.Spec); err == nil {
-		model = &m
-	}
-	job.Spec.Array = "" // one of its jobs is tried
-	if job.AwaitsBatch() {
-		job.TunedBatch = job.Spec.BatchSize // the one that was submitted is the first to try
-	}
-	now := q.now()
-	next := q.decide(&job, model, q.policy, now, last, known)
-	trial := whatif.NewOutlook(last, next, job.ID)
-	q.spend(&trial, job.Spec, now)
-	return whatif.Answer{Trial: &trial}, nil
+	return nil, nil, nil
 }
 
 // decide decides as the loop would, by a policy, with a record of a job (if it is not nil) instead of the one that is
@@ -113,7 +116,7 @@ func (p *cache) powerFor(spec train.Spec, a *train.Allocation) float64 {
 // mostVariants bounds a question: each is a decision.
 const mostVariants = 16
 
-// runOutlooks answers until ctx ends what other wishes of a job would lead to.
+// runOutlooks answers until ctx ends what other wishes of a job, or one more job, would lead to.
 func (q *questions) runOutlooks(ctx context.Context) error {
 	return bus.Answer(ctx, q.bus, train.OutlookSubject, q.outlooks)
 }
@@ -128,29 +131,25 @@ func (q *questions) outlooks(ctx context.Context, asked train.OutlookRequest) (t
 	if !q.cache.ready() {
 		return train.OutlookAnswer{}, errNotReady
 	}
-	var job *train.Job
-	if asked.Job != "" {
-		found, known := q.cache.job(asked.Job)
-		if !known {
-			return train.OutlookAnswer{}, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
-		}
-		job = &found
+	job, model, err := q.subject(ctx, asked)
+	if err != nil {
+		return train.OutlookAnswer{}, err
 	}
 	last, planned, err := q.newestPlan(ctx)
 	if err != nil {
 		return train.OutlookAnswer{}, err
 	}
 	now := q.now()
-	asIs := q.decide(job, nil, q.policy, now, last, planned)
+	asIs := q.decide(job, model, q.policy, now, last, planned)
 	answer := train.OutlookAnswer{DecidedAt: asIs.DecidedAt}
 	for _, variant := range append([]train.Variant{{}}, asked.Variants...) {
-		answer.Outlooks = append(answer.Outlooks, q.outlook(job, variant, asIs, now, last, planned))
+		answer.Outlooks = append(answer.Outlooks, q.outlook(job, model, variant, asIs, now, last, planned))
 	}
 	return answer, ctx.Err()
 }
 
 // outlook decides on a variant. job is nil if the question is about policies.
-func (q *questions) outlook(job *train.Job, variant train.Variant, asIs train.Plan, now time.Time, last train.Plan, planned bool) train.JobOutlook {
+func (q *questions) outlook(job *train.Job, model *train.Model, variant train.Variant, asIs train.Plan, now time.Time, last train.Plan, planned bool) train.JobOutlook {
 	tried := train.JobOutlook{Variant: variant}
 	policy, id := q.policy, train.JobID("")
 	if variant.Policy != "" {
@@ -168,7 +167,7 @@ func (q *questions) outlook(job *train.Job, variant train.Variant, asIs train.Pl
 		}
 		job, id = &changed, changed.ID
 	}
-	next := q.decide(job, nil, policy, now, last, planned)
+	next := q.decide(job, model, policy, now, last, planned)
 	o := whatif.NewOutlook(last, next, id)
 	o.Shifted, o.ShiftedMore = whatif.Shifts(asIs, next, id)
 	if job != nil {

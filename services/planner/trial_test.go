@@ -31,11 +31,11 @@ func TestAJobIsTried(t *testing.T) {
 	try := func(priority int) train.Outlook {
 		t.Helper()
 		spec := train.Spec{Name: "tried", Priority: &priority}.WithDefaults()
-		answer, err := q.answer(b.ctx, whatif.Question{Job: &train.Job{ID: "tried", Spec: spec, State: train.StateQueued, SubmittedAt: time.Now()}})
-		if err != nil || answer.Trial == nil {
+		answer, err := q.outlooks(b.ctx, train.OutlookRequest{Candidate: &train.Job{ID: "tried", Spec: spec, State: train.StateQueued, SubmittedAt: time.Now()}})
+		if err != nil || len(answer.Outlooks) != 1 || answer.Outlooks[0].Outlook == nil {
 			t.Fatalf("answer %+v, error %v", answer, err)
 		}
-		return *answer.Trial
+		return *answer.Outlooks[0].Outlook
 	}
 	if got := try(50); got.Allocation == nil || got.Allocation.Node != "n" || got.PowerWatts <= 0 || got.Waiting != nil {
 		t.Errorf("on a free node: %+v", got)

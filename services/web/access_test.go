@@ -84,8 +84,8 @@ func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }
 // request is how a person asks for an operation about a job over HTTP.
 type request struct{ method, path, body string }
 
-// requests returns what people can ask of the service. The other operations go over the bus, which only the owner of
-// the installation reaches.
+// requests returns what people can ask of the service. The others are a terminal and the care of the bus, which take
+// its key, and a submission in another's name, which admission refuses.
 func requests(job, fresh string) map[access.Operation]request {
 	return map[access.Operation]request{
 		access.SeeJobs:      {"GET", "/api/v1/jobs", ""},
@@ -93,6 +93,8 @@ func requests(job, fresh string) map[access.Operation]request {
 		access.SeeNodes:     {"GET", "/api/v1/nodes", ""},
 		access.SeeModels:    {"GET", "/api/v1/models", ""},
 		access.SeeUsers:     {"GET", "/api/v1/users", ""},
+		access.SeeAudit:     {"GET", "/api/v1/audit", ""},
+		access.AskWhatIf:    {"GET", "/api/v1/plan/whatif", ""},
 		access.ReadOutput:   {"GET", "/api/v1/nodes/n/log?job=" + job, ""},
 		access.ReadFiles:    {"GET", "/api/v1/nodes/n/files?job=" + job, ""},
 		access.Submit:       {"POST", "/api/v1/jobs/" + fresh + "/submitted", `{"name": "x", "command": ["true"]}`},

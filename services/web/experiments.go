@@ -27,6 +27,32 @@ func (s server) experiments(route api.Route, r *http.Request) (answer, error) {
 	return answer{body: view.Experiments(records)}, nil
 }
 
+// groups answers with the groups of recurring jobs.
+func (s server) groups(route api.Route, r *http.Request) (answer, error) {
+	if _, err := route.Decode(r.URL.Query()); err != nil {
+		return answer{}, err
+	}
+	records, err := recordsByKey(r.Context(), s, contract.Groups)
+	return answer{body: view.Groups(records)}, err
+}
+
+// truth answers with what the caller may see of what is known about workloads.
+func (s server) truth(route api.Route, r *http.Request) (answer, error) {
+	if _, err := route.Decode(r.URL.Query()); err != nil {
+		return answer{}, err
+	}
+	person, err := s.caller(r)
+	if err != nil {
+		return answer{}, err
+	}
+	records, err := recordsByKey(r.Context(), s, contract.Profiles, contract.ProfilesKey)
+	truth := records[contract.ProfilesKey]
+	if access.May(person, access.SeeSpec, access.Owner{}) != nil {
+		truth = truth.Public()
+	}
+	return answer{body: truth}, err
+}
+
 // experiment answers with what people see of one of them.
 func (s server) experiment(route api.Route, r *http.Request) (answer, error) {
 	record, err := s.seenExperiment(route, r)

@@ -8,6 +8,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -18,22 +19,34 @@ func (s server) network(route api.Route, r *http.Request) (answer, error) {
 	if _, err := route.Decode(r.URL.Query()); err != nil {
 		return answer{}, err
 	}
-	lists, err := recordsOf(r.Context(), s, contract.Probes)
+	lists, links, judged, err := s.probed(r.Context())
 	if err != nil {
 		return answer{}, err
 	}
-	links, err := recordsOf(r.Context(), s, contract.Links)
-	if err != nil {
-		return answer{}, err
-	}
-	judged, err := s.judged(r.Context())
-	if err != nil {
-		return answer{}, err
-	}
-	status := view.NewNetStatus(lists, links, judged, false)
 	var shown view.Network
-	position := s.known.read(func(x *index.Index) { shown = view.NewNetwork(status, lists, links, x.Plan()) })
+	position := s.known.read(func(x *index.Index) { shown = view.NewNetwork(lists, links, judged, x.Plan()) })
 	return answer{position: position, body: shown}, nil
+}
+
+// networkPaths answers with all that is probed.
+func (s server) networkPaths(route api.Route, r *http.Request) (answer, error) {
+	if _, err := route.Decode(r.URL.Query()); err != nil {
+		return answer{}, err
+	}
+	lists, links, judged, err := s.probed(r.Context())
+	return answer{body: view.NewProbed(lists, links, judged)}, err
+}
+
+// probed reads the records of probes, and the newest verdict about the links, nil if there is none.
+func (s server) probed(ctx context.Context) (lists []train.Pinglist, links []train.Link, judged *event.LinksJudged, err error) {
+	if lists, err = recordsOf(ctx, s, contract.Probes); err != nil {
+		return nil, nil, nil, err
+	}
+	if links, err = recordsOf(ctx, s, contract.Links); err != nil {
+		return nil, nil, nil, err
+	}
+	judged, err = s.judged(ctx)
+	return lists, links, judged, err
 }
 
 // judged returns the newest verdict about the links, or nil.
@@ -54,6 +67,25 @@ func (s server) judged(ctx context.Context) (*event.LinksJudged, error) {
 
 // recordsOf reads records of a bucket that the index does not hold: those whose keys match a pattern, or all.
 func recordsOf[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns ...string) ([]T, error) {
+	entries, err := entriesOf(ctx, s, bucket, patterns)
+	records := make([]T, len(entries))
+	for i := range entries {
+		records[i] = entries[i].Value
+	}
+	return records, err
+}
+
+// recordsByKey is recordsOf with their keys.
+func recordsByKey[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns ...string) (map[string]T, error) {
+	entries, err := entriesOf(ctx, s, bucket, patterns)
+	records := make(map[string]T, len(entries))
+	for _, e := range entries {
+		records[e.Key] = e.Value
+	}
+	return records, err
+}
+
+func entriesOf[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns []string) ([]bus.Entry[T], error) {
 	opened, err := bus.OpenKV(ctx, s.bus, bucket)
 	if err != nil {
 		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
@@ -62,9 +94,5 @@ func recordsOf[T any](ctx context.Context, s server, bucket contract.Bucket[T], 
 	if err != nil {
 		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 	}
-	records := make([]T, len(entries))
-	for i := range entries {
-		records[i] = entries[i].Value
-	}
-	return records, nil
+	return entries, nil
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -10,11 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -183,4 +186,28 @@ func operationOf(kind event.Kind) access.Operation {
 		return access.Hold
 	}
 	return access.Submit
+}
+
+// audit answers with who asked for what.
+func (s server) audit(route api.Route, r *http.Request) (answer, error) {
+	values := r.URL.Query()
+	if _, err := route.Decode(values); err != nil {
+		return answer{}, err
+	}
+	if err := s.may(r, access.SeeAudit, access.Owner{}); err != nil {
+		return answer{}, err
+	}
+	filter := audit.Filter{User: values.Get("user"), Job: values.Get("job")}
+	if given := values.Get("from"); given != "" {
+		from, err := time.Parse(time.RFC3339, given)
+		if err != nil {
+			return answer{}, fmt.Errorf("from: want a time such as 2026-01-31T23:00:00Z, found %q", given)
+		}
+		filter.From = from
+	}
+	entries, err := audit.Read(r.Context(), s.bus, filter)
+	if err != nil {
+		return answer{}, problemError{problem(http.StatusServiceUnavailable, err.Error(), "ask again")}
+	}
+	return answer{body: entries}, nil
 }

@@ -2,7 +2,9 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +12,11 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rehearse"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
 
@@ -30,17 +35,10 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		note(s.floods, r, person.Name, operationOf(kind), err)
 		return answer{}, err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, event.MaxBodyBytes))
+	body, err := requestOf(r, kind, person)
 	if err != nil {
-		return answer{}, problemError{problem(http.StatusRequestEntityTooLarge, fmt.Sprintf("read the body: %v", err), fmt.Sprintf("a fact has at most %d bytes", event.MaxBodyBytes))}
+		return answer{}, err
 	}
-	body, reasons := event.DecodeRequest(kind, data)
-	if len(reasons) > 0 {
-		p := problem(http.StatusUnprocessableEntity, fmt.Sprintf("%s: %s", kind.Subject(), reasons[0]), "correct the body; docs/events.md lists the keys")
-		p.Reasons = reasons
-		return answer{}, problemError{p}
-	}
-	attribute(body, person)
 	fact := event.Fact{
 		Subject: subject, Key: factKey(kind, subject.ID, r.Header.Get(api.KeyHeader)), By: person.Name, Door: cameBy(r), Once: kind.Once, Body: body,
 		TraceParent: traceOf(r),
@@ -58,6 +56,53 @@ func (s server) publish(route api.Route, r *http.Request) (answer, error) {
 		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "send it again: the same fact is stored once")}
 	}
 	return answer{status: http.StatusAccepted, body: accepted}, err
+}
+
+// requestOf reads the body of a fact, and writes into it who asks.
+func requestOf(r *http.Request, kind event.Kind, person access.Person) (any, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, event.MaxBodyBytes))
+	if err != nil {
+		return nil, problemError{problem(http.StatusRequestEntityTooLarge, fmt.Sprintf("read the body: %v", err), fmt.Sprintf("a fact has at most %d bytes", event.MaxBodyBytes))}
+	}
+	body, reasons := event.DecodeRequest(kind, data)
+	if len(reasons) > 0 {
+		p := problem(http.StatusUnprocessableEntity, fmt.Sprintf("%s: %s", kind.Subject(), reasons[0]), "correct the body; docs/events.md lists the keys")
+		p.Reasons = reasons
+		return nil, problemError{p}
+	}
+	attribute(body, person)
+	return body, nil
+}
+
+// rehearse asks what would become of a submission.
+func (s server) rehearse(route api.Route, r *http.Request) (answer, error) {
+	if _, err := route.Decode(r.URL.Query()); err != nil {
+		return answer{}, err
+	}
+	id, err := train.ParseJobID(r.PathValue("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	kind, _ := event.Find(event.JobSubject(id, event.FactSubmitted))
+	person, err := s.mayPublish(r, kind)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := s.inTime(person); err != nil {
+		return answer{}, err
+	}
+	body, err := requestOf(r, kind, person)
+	if err != nil {
+		return answer{}, err
+	}
+	spec, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waiting)
+	defer cancel()
+	rehearsal, err := rehearse.Ask(ctx, s.bus, train.Candidate{ID: id, Spec: spec, By: person.Name, Door: cameBy(r)})
+	return answer{body: rehearsal}, asked(err)
 }
 
 // traceOf returns the W3C trace context of a caller who has one.

@@ -39,6 +39,7 @@ type server struct {
 	refusals, floods *audit.Refusals
 	rates            *throttle.Rates
 	uploading        *uploading
+	terminals        *openTerminals
 	now              func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}
@@ -60,6 +61,7 @@ func (s server) handler() http.Handler {
 		api.RouteExplain:  s.explain,
 		api.RouteStands:   s.standing,
 		api.RouteWhatIf:   s.whatIf,
+		api.RouteRehearse: s.rehearse,
 		api.RouteEpochs:   s.epochs,
 		api.RouteForecast: s.forecasts,
 		api.RouteSuggest:  s.suggest,
@@ -71,7 +73,12 @@ func (s server) handler() http.Handler {
 		api.RouteOutlook:  s.policies,
 		api.RouteMinutes:  s.minutes,
 		api.RouteEnergy:   s.energy,
+		api.RouteLedger:   s.ledger,
 		api.RouteNetwork:  s.network,
+		api.RoutePaths:    s.networkPaths,
+		api.RouteGroups:   s.groups,
+		api.RouteTruth:    s.truth,
+		api.RouteAudit:    s.audit,
 		api.RouteSearches: s.experiments,
 		api.RouteSearch:   s.experiment,
 		api.RouteTrials:   s.experimentRecord,
@@ -88,6 +95,8 @@ func (s server) handler() http.Handler {
 			handle = s.changes
 		case r.Fact.Fact != "":
 			handle = answering(r, s.publish)
+		case r.Name == api.RouteTerminal:
+			handle = s.terminal
 		case r.Name == api.RouteUpload:
 			handle = s.receive(r)
 		case r.Name == api.RouteLogin:
@@ -286,13 +295,18 @@ func askService[Q, A any](ctx context.Context, s server, subject string, questio
 	ctx, cancel := context.WithTimeout(ctx, waiting)
 	defer cancel()
 	reply, err := bus.Ask[Q, A](ctx, s.bus, subject, question)
+	return reply, asked(err)
+}
+
+// asked makes a problem of the error of a question to another service.
+func asked(err error) error {
 	switch {
 	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
-		err = problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 	case err != nil:
-		err = problemError{problem(http.StatusBadGateway, err.Error(), "")}
+		return problemError{problem(http.StatusBadGateway, err.Error(), "")}
 	}
-	return reply, err
+	return nil
 }
 
 func logQuestion(job train.JobID, _ string, offset int64) train.LogRequest {

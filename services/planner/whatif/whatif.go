@@ -42,8 +42,6 @@ type Question struct {
 	Seed *uint64 `json:"seed,omitempty"`
 	// Timeline asks for each change of an allocation.
 	Timeline bool `json:"timeline,omitempty"`
-	// Job is the record of a job that is not submitted. It asks for the next plan with this job, and for no simulation.
-	Job *train.Job `json:"job,omitempty"`
 }
 
 // Answer is what was measured, then simulated.
@@ -57,8 +55,6 @@ type Answer struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 	// Timeline is a CSV text with each change of an allocation, if asked for.
 	Timeline string `json:"timeline,omitempty"`
-	// Trial is the answer about a Job.
-	Trial *train.Outlook `json:"trial,omitempty"`
 	// Refusal is set instead of all this if the question has no answer.
 	Refusal *Refusal `json:"refusal,omitempty"`
 }

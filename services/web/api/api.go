@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/packets"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -33,6 +34,7 @@ const (
 	RouteExplain  = "explanation"
 	RouteStands   = "standing"
 	RouteWhatIf   = "whatif"
+	RouteRehearse = "rehearsal"
 	RouteEpochs   = "epochs"
 	RouteForecast = "forecasts"
 	RouteSuggest  = "suggestion"
@@ -47,12 +49,18 @@ const (
 	RouteUsers    = "users"
 	RouteTenants  = "tenants"
 	RouteEnergy   = "energy"
+	RouteLedger   = "energy ledger"
 	RouteNetwork  = "network"
+	RoutePaths    = "network paths"
+	RouteGroups   = "groups"
+	RouteTruth    = "profiles"
+	RouteAudit    = "audit"
 	RouteSearches = "experiments"
 	RouteSearch   = "experiment"
 	RouteTrials   = "experiment record"
 	RouteChanges  = "changes"
 	RouteUpload   = "upload"
+	RouteTerminal = "terminal"
 	RouteLink     = "link"
 	RouteLogin    = "login"
 	RouteLogout   = "logout"
@@ -113,6 +121,10 @@ func Routes() []Route {
 				Parameter{Name: "share", Doc: "true: it shares its devices with others."}),
 		},
 		{
+			Name: RouteRehearse, Method: "POST", Path: Prefix + "/jobs/{id}/rehearsal", Body: train.Spec{}, Answer: train.Rehearsal{},
+			Doc: "What admission and the planner would make of a job if it were submitted under this id now. Nothing is stored.",
+		},
+		{
 			Name: RouteEpochs, Method: "GET", Path: Prefix + "/jobs/{id}/epochs", Doc: "What a job, named as above, has reported at the end of each epoch.",
 			Query: queryParameters()[:1], Answer: view.Epochs{},
 		},
@@ -158,6 +170,31 @@ func Routes() []Route {
 			Name: RouteNetwork, Method: "GET", Path: Prefix + "/network", Answer: view.Network{}, Doc: "The network as probes show it: links that lose or delay packets, and the jobs that are kept off them.",
 		},
 		{
+			Name: RouteLedger, Method: "GET", Path: Prefix + "/energy/ledger", Answer: view.Ledger{},
+			Doc:   fmt.Sprintf("What the ledger has of the hours between two times at most %d days apart, from which `switchyard report energy` makes its rows.", view.LedgerDays),
+			Query: []Parameter{{Name: "from", Doc: "The first hour, as RFC 3339 has it."}, {Name: "to", Doc: "The end, in the same form."}},
+		},
+		{
+			Name: RoutePaths, Method: "GET", Path: Prefix + "/network/paths", Answer: view.Probed{}, Doc: "All probed paths, and the state of each link on them.",
+		},
+		{
+			Name: RouteGroups, Method: "GET", Path: Prefix + "/groups", Answer: []view.Group{},
+			Doc: "The groups of recurring jobs: the batch sizes and power limits tried, and what they cost.",
+		},
+		{
+			Name: RouteTruth, Method: "GET", Path: Prefix + "/profiles", Answer: contract.GroundTruth{},
+			Doc: "What is known about workloads of trials: what their system parameters cost. The names of workloads, which hold command lines, are for those who may see all specs.",
+		},
+		{
+			Name: RouteAudit, Method: "GET", Path: Prefix + "/audit", Answer: []contract.AuditEntry{},
+			Doc: "Who asked for what, by which door, and what became of it, in the order of time.",
+			Query: []Parameter{
+				{Name: "user", Doc: "Only what this person asked for."},
+				{Name: "job", Doc: "Only what is about the job with this whole id."},
+				{Name: "from", Doc: "Only what was asked from this time on, as RFC 3339 has it."},
+			},
+		},
+		{
 			Name: RouteSearches, Method: "GET", Path: Prefix + "/experiments", Answer: []view.ExperimentLine{}, Doc: "The experiments, the newest first.",
 		},
 		{
@@ -181,6 +218,10 @@ func Routes() []Route {
 		{
 			Name: RouteUpload, Method: "PUT", Path: Prefix + "/uploads/{id}", Media: "application/x-tar", Answer: Uploaded{},
 			Doc: "Stores a folder for the jobs of who sends it. <id> is the SHA-256 of the archive in hex, which a submission then names as `upload`. What is there already need not be sent: ask with Expect: 100-continue.",
+		},
+		{
+			Name: RouteTerminal, Method: "POST", Path: Prefix + "/jobs/{id}/terminal", Media: packets.MediaType,
+			Doc: "Connects the terminal of a job's owner with the job, by its whole id. The body is what is typed, the answer what is seen, both at the same time: packets, each after its length as four bytes, the most significant first. The first one of the body is a JSON object with secret, size, term and command; the others begin with d (bytes), s (a size as JSON) or, in the answer, x (the exit status as JSON: the program has ended).",
 		},
 		{
 			Name: RouteLink, Method: "POST", Path: Prefix + "/links", Answer: Link{},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 )
@@ -57,6 +58,40 @@ type EnergyQuota struct {
 	KWh float64 `json:"energy_kwh_per_month"`
 	// Used is the energy of the tenant's jobs since the month began.
 	Used unit.Energy `json:"used_uj"`
+}
+
+// Ledger is what energy reports are made of.
+type Ledger struct {
+	// Books are those of the hours of nodes, by their keys in the contract.
+	Books map[string]contract.Book `json:"books"`
+	// Jobs are those that ran in these hours, as everybody may see them, Accounts what they used in their whole lives.
+	Jobs     []train.Job     `json:"jobs"`
+	Accounts []train.Account `json:"accounts"`
+	// Groups are those of recurring jobs, by their keys in the contract.
+	Groups map[string]contract.Group `json:"groups"`
+}
+
+// LedgerDays is the largest number of days of one answer: each day of a node is 24 books.
+const LedgerDays = 92
+
+// NewLedger picks what is known about the jobs in books.
+func NewLedger(x *index.Index, books map[string]contract.Book, groups map[string]contract.Group) Ledger {
+	l := Ledger{Books: books, Jobs: []train.Job{}, Accounts: []train.Account{}, Groups: groups}
+	ran := map[train.JobID]bool{}
+	for _, b := range books {
+		for id := range b.Running {
+			ran[id] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ran)) {
+		if j := x.Jobs.Get(string(id)); j != nil {
+			l.Jobs = append(l.Jobs, j.Public())
+		}
+		if a := x.Accounts.Get(string(id)); a != nil {
+			l.Accounts = append(l.Accounts, *a)
+		}
+	}
+	return l
 }
 
 // jobsShown bounds the jobs of an answer.

@@ -31,9 +31,9 @@ type NetLink struct {
 	Flows int `json:"flows"`
 }
 
-// NewNetStatus counts nodes, paths and links. With all it includes links that never had trouble. judged is the newest
+// newNetStatus counts nodes, paths and links. With all it includes links that never had trouble. judged is the newest
 // verdict, nil if there is none.
-func NewNetStatus(lists []train.Pinglist, links []train.Link, judged *event.LinksJudged, all bool) NetStatus {
+func newNetStatus(lists []train.Pinglist, links []train.Link, judged *event.LinksJudged, all bool) NetStatus {
 	status := NetStatus{Nodes: len(lists), Links: []NetLink{}, Ailing: []train.UnhealthyNode{}}
 	flows, known := map[string]int{}, map[string]train.Link{}
 	for _, list := range lists {
@@ -88,8 +88,8 @@ func StateOf(l train.Link) LinkState {
 	return LinkWell
 }
 
-// SeenNetwork returns the paths of all probes, and the states of the links on them.
-func SeenNetwork(lists []train.Pinglist, links []train.Link) ([]fabric.Seen, map[fabric.LinkID]fabric.State) {
+// seenNetwork returns the paths of all probes, and the states of the links on them.
+func seenNetwork(lists []train.Pinglist, links []train.Link) ([]fabric.Seen, map[fabric.LinkID]fabric.State) {
 	var ways []fabric.Seen
 	states := map[fabric.LinkID]fabric.State{}
 	for _, list := range lists {
@@ -108,6 +108,38 @@ func SeenNetwork(lists []train.Pinglist, links []train.Link) ([]fabric.Seen, map
 		}
 	}
 	return ways, states
+}
+
+// Probed is what probes say about the network, whole: with links that never had trouble.
+type Probed struct {
+	NetStatus
+	// Ways are the probed paths.
+	Ways []fabric.Seen `json:"ways"`
+}
+
+// NewProbed puts that together.
+func NewProbed(lists []train.Pinglist, links []train.Link, judged *event.LinksJudged) Probed {
+	ways, _ := seenNetwork(lists, links)
+	return Probed{newNetStatus(lists, links, judged, true), ways}
+}
+
+// Troubled returns the status without links that never had trouble.
+func (p Probed) Troubled() NetStatus {
+	s := p.NetStatus
+	s.Links = slices.DeleteFunc(slices.Clone(s.Links), func(l NetLink) bool { return StateOf(l.Link) == LinkWell })
+	return s
+}
+
+// States returns the states of the links, by their ids.
+func (p Probed) States() map[fabric.LinkID]fabric.State {
+	states := map[fabric.LinkID]fabric.State{}
+	for _, l := range p.Links {
+		states[fabric.LinkID(l.ID)] = fabric.State{}
+		if l.Degraded {
+			states[fabric.LinkID(l.ID)] = fabric.State{Loss: l.Loss, DelaySeconds: l.DelaySeconds}
+		}
+	}
+	return states
 }
 
 // Network is the network as probes show it, and what follows from bad links.
@@ -156,9 +188,9 @@ const mostDrawn = 2000
 const linkDegraded = "LinkDegraded"
 
 // NewNetwork puts the network together.
-func NewNetwork(status NetStatus, lists []train.Pinglist, links []train.Link, plan *train.Plan) Network {
-	n := Network{NetStatus: status, Vertices: []NetVertex{}, Edges: []NetEdge{}, KeptOff: []KeptOff{}}
-	ways, states := SeenNetwork(lists, links)
+func NewNetwork(lists []train.Pinglist, links []train.Link, judged *event.LinksJudged, plan *train.Plan) Network {
+	n := Network{NetStatus: newNetStatus(lists, links, judged, false), Vertices: []NetVertex{}, Edges: []NetEdge{}, KeptOff: []KeptOff{}}
+	ways, states := seenNetwork(lists, links)
 	if t := fabric.FromSeen(ways); len(t.Links) <= mostDrawn {
 		for _, v := range t.Vertices {
 			n.Vertices = append(n.Vertices, NetVertex{v.Name, v.Tier})

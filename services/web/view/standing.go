@@ -18,6 +18,10 @@ type Standing struct {
 	Home train.NodeID `json:"home,omitempty"`
 	// Pods is set if the newest attempt runs as pods.
 	Pods bool `json:"pods,omitempty"`
+	// Namespace is that of its pods, if it is not the executor's own.
+	Namespace string `json:"namespace,omitempty"`
+	// Terminal is the node whose executor opens terminals in the job; empty unless the job runs there now.
+	Terminal train.NodeID `json:"terminal,omitempty"`
 	// Plan is what the newest plan says about the job. It is nil if the plan does not know the job, and once it has ended.
 	Plan *Plan `json:"plan,omitempty"`
 }
@@ -26,7 +30,10 @@ type Standing struct {
 func Stand(x *index.Index, job train.Job) Standing {
 	s := Standing{Job: job}
 	if a := x.Attempts.Get(string(job.ID)); a != nil && a.Number > 0 {
-		s.Home, s.Pods = cmp.Or(a.Machine, a.Home()), a.Backend == train.BackendKubernetes
+		s.Home, s.Pods, s.Namespace = cmp.Or(a.Machine, a.Home()), a.Backend == train.BackendKubernetes, a.Namespace
+		if a.Phase == train.PhaseRunning && !s.Pods {
+			s.Terminal = s.Home
+		}
 	}
 	if !job.State.Terminal() {
 		s.Plan = planOf(x.Plan(), job.ID)

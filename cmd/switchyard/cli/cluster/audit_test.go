@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -74,7 +75,7 @@ func TestTheAuditSaysWhoAskedForWhat(t *testing.T) {
 		if code != exit.OK {
 			t.Fatalf("%v: %d %s", args, code, stderr)
 		}
-		var entries []entry
+		var entries []contract.AuditEntry
 		if err := json.Unmarshal([]byte(out), &entries); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/render"
@@ -40,11 +41,11 @@ func eventsCommand(a *console.Console) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if audited {
-				f := auditFilter{user: user, job: job}
+				f := audit.Filter{User: user, Job: job}
 				if since > 0 {
-					f.since = time.Now().Add(-since)
+					f.From = time.Now().Add(-since)
 				}
-				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return audit(ctx, a, b, f) })
+				return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return showAudit(ctx, a, y, f) })
 			}
 			if user != "" || since > 0 {
 				return exit.Usagef("--user and --since belong to --audit")

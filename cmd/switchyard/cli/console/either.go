@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -139,6 +141,38 @@ func (e *either) Experiment(ctx context.Context, id string, unknown int) (contra
 }
 
 // Users implements Yard.
+func (e *either) Terminal(ctx context.Context, node train.NodeID, r train.TerminalRequest) (Terminal, error) {
+	return asking(ctx, e, func(y Yard) (Terminal, error) { return y.Terminal(ctx, node, r) })
+}
+
+func (e *either) Rehearse(ctx context.Context, c train.Candidate) (train.Rehearsal, error) {
+	return asking(ctx, e, func(y Yard) (train.Rehearsal, error) { return y.Rehearse(ctx, c) })
+}
+
+func (e *either) Epochs(ctx context.Context, id train.JobID) (view.Epochs, error) {
+	return asking(ctx, e, func(y Yard) (view.Epochs, error) { return y.Epochs(ctx, id) })
+}
+
+func (e *either) Groups(ctx context.Context) ([]view.Group, error) {
+	return asking(ctx, e, func(y Yard) ([]view.Group, error) { return y.Groups(ctx) })
+}
+
+func (e *either) GroundTruth(ctx context.Context) (contract.GroundTruth, error) {
+	return asking(ctx, e, func(y Yard) (contract.GroundTruth, error) { return y.GroundTruth(ctx) })
+}
+
+func (e *either) Probed(ctx context.Context) (view.Probed, error) {
+	return asking(ctx, e, func(y Yard) (view.Probed, error) { return y.Probed(ctx) })
+}
+
+func (e *either) Ledger(ctx context.Context, from, to time.Time) (view.Ledger, error) {
+	return asking(ctx, e, func(y Yard) (view.Ledger, error) { return y.Ledger(ctx, from, to) })
+}
+
+func (e *either) Audit(ctx context.Context, f audit.Filter) ([]contract.AuditEntry, error) {
+	return asking(ctx, e, func(y Yard) ([]contract.AuditEntry, error) { return y.Audit(ctx, f) })
+}
+
 func (e *either) Users(ctx context.Context) ([]*access.Person, error) {
 	return asking(ctx, e, func(y Yard) ([]*access.Person, error) { return y.Users(ctx) })
 }

@@ -12,9 +12,11 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rehearse"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/index"
@@ -183,6 +185,71 @@ func (y onBus) Experiment(ctx context.Context, id string, unknown int) (contract
 		err = exit.Errorf(unknown, "`switchyard tune ps` lists them", "there is no experiment %s", id)
 	}
 	return r, err
+}
+
+func (y onBus) Terminal(ctx context.Context, node train.NodeID, r train.TerminalRequest) (Terminal, error) {
+	p, err := bus.Dial(ctx, y.bus, train.TerminalSubject(node), r)
+	if err != nil {
+		return nil, err // no interface with a pipe that is nil
+	}
+	return p, nil
+}
+
+func (y onBus) Rehearse(ctx context.Context, c train.Candidate) (train.Rehearsal, error) {
+	r, err := rehearse.Ask(ctx, y.bus, c)
+	if errors.Is(err, bus.ErrAway) {
+		err = exit.Errorf(exit.Unreachable, "start the services: `switchyard up`", "%v", err)
+	}
+	return r, err
+}
+
+func (y onBus) Epochs(ctx context.Context, id train.JobID) (all view.Epochs, err error) {
+	subject := event.JobSubject(id, event.FactEpochEnded).String()
+	err = y.bus.Stored(ctx, event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) { all.Add(m.Time, m.Data) })
+	return all, err
+}
+
+func (y onBus) Groups(ctx context.Context) ([]view.Group, error) {
+	records, err := MapBucket(ctx, y.bus, contract.Groups)
+	return view.Groups(records), err
+}
+
+func (y onBus) GroundTruth(ctx context.Context) (contract.GroundTruth, error) {
+	truth, _, err := GetIfThere(ctx, y.bus, contract.Profiles, contract.ProfilesKey)
+	return truth, err
+}
+
+func (y onBus) Probed(ctx context.Context) (view.Probed, error) {
+	lists, err := ListBucket(ctx, y.bus, contract.Probes)
+	if err != nil {
+		return view.Probed{}, err
+	}
+	links, err := ListBucket(ctx, y.bus, contract.Links)
+	if err != nil {
+		return view.Probed{}, err
+	}
+	judged, found, err := LastIfThere[event.LinksJudged](ctx, y.bus, event.StreamSamples, event.JudgedSubject(0))
+	if !found {
+		return view.NewProbed(lists, links, nil), err
+	}
+	return view.NewProbed(lists, links, &judged), err
+}
+
+func (y onBus) Ledger(ctx context.Context, from, to time.Time) (view.Ledger, error) {
+	x := index.New()
+	if err := Load(ctx, y.bus, x.Jobs, x.Accounts); err != nil {
+		return view.Ledger{}, err
+	}
+	groups, err := MapBucket(ctx, y.bus, contract.Groups)
+	if err != nil {
+		return view.Ledger{}, err
+	}
+	books, err := MapBucket(ctx, y.bus, contract.Hours, contract.HourPatterns(from, to)...)
+	return view.NewLedger(x, books, groups), err
+}
+
+func (y onBus) Audit(ctx context.Context, f audit.Filter) ([]contract.AuditEntry, error) {
+	return audit.Read(ctx, y.bus, f)
 }
 
 func (y onBus) Users(ctx context.Context) ([]*access.Person, error) {

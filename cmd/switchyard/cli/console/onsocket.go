@@ -18,6 +18,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -126,6 +127,64 @@ func (y onSocket) Experiments(ctx context.Context) (lines []view.ExperimentLine,
 func (y onSocket) Experiment(ctx context.Context, id string, unknown int) (r contract.ExperimentRecord, err error) {
 	_, err = y.ask(ctx, api.Prefix+"/experiments/"+url.PathEscape(id)+"/record", nil, unknown, &r)
 	return r, err
+}
+
+func (y onSocket) Rehearse(ctx context.Context, c train.Candidate) (r train.Rehearsal, err error) {
+	_, err = y.send(ctx, http.MethodPost, jobPath(string(c.ID))+"/rehearsal", bytes.NewReader(c.Spec), nil, exit.Failed, &r)
+	return r, err
+}
+
+func (y onSocket) Epochs(ctx context.Context, id train.JobID) (all view.Epochs, err error) {
+	_, err = y.ask(ctx, jobPath(string(id))+"/epochs", nil, exit.Failed, &all)
+	return all, err
+}
+
+func (y onSocket) Groups(ctx context.Context) (groups []view.Group, err error) {
+	_, err = y.ask(ctx, api.Prefix+"/groups", nil, exit.Failed, &groups)
+	return groups, err
+}
+
+func (y onSocket) GroundTruth(ctx context.Context) (truth contract.GroundTruth, err error) {
+	_, err = y.ask(ctx, api.Prefix+"/profiles", nil, exit.Failed, &truth)
+	return truth, err
+}
+
+func (y onSocket) Probed(ctx context.Context) (p view.Probed, err error) {
+	_, err = y.ask(ctx, api.Prefix+"/network/paths", nil, exit.Failed, &p)
+	return p, err
+}
+
+func (y onSocket) Ledger(ctx context.Context, from, to time.Time) (view.Ledger, error) {
+	all := view.Ledger{Books: map[string]contract.Book{}}
+	const most = view.LedgerDays * 24 * time.Hour
+	for begin := from; begin.Before(to); begin = begin.Add(most) {
+		end := begin.Add(most)
+		if to.Before(end) {
+			end = to
+		}
+		var part view.Ledger
+		query := url.Values{"from": {begin.Format(time.RFC3339)}, "to": {end.Format(time.RFC3339)}}
+		if _, err := y.ask(ctx, api.Prefix+"/energy/ledger", query, exit.Failed, &part); err != nil {
+			return all, err
+		}
+		maps.Copy(all.Books, part.Books)
+		all.Jobs, all.Accounts, all.Groups = append(all.Jobs, part.Jobs...), append(all.Accounts, part.Accounts...), part.Groups
+	}
+	return all, nil
+}
+
+func (y onSocket) Audit(ctx context.Context, f audit.Filter) (entries []contract.AuditEntry, err error) {
+	query := url.Values{}
+	for name, value := range map[string]string{"user": f.User, "job": f.Job} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if !f.From.IsZero() {
+		query.Set("from", f.From.Format(time.RFC3339))
+	}
+	_, err = y.ask(ctx, api.Prefix+"/audit", query, exit.Failed, &entries)
+	return entries, err
 }
 
 func (y onSocket) Users(ctx context.Context) ([]*access.Person, error) {

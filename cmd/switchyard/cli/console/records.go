@@ -15,7 +15,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // WithBus runs f on a connection of its own.
@@ -110,17 +109,4 @@ func CurrentUser() string {
 		return u.Username
 	}
 	return fmt.Sprintf("uid%d", os.Getuid())
-}
-
-// JobAccounts reads the energy accounts of all jobs.
-func JobAccounts(ctx context.Context, b *bus.Bus) (map[train.JobID]train.Account, error) {
-	list, err := ListBucket(ctx, b, contract.Accounts, contract.AccountKey("*"))
-	if err != nil {
-		return nil, err
-	}
-	accounts := make(map[train.JobID]train.Account, len(list))
-	for _, account := range list {
-		accounts[account.Job] = account
-	}
-	return accounts, nil
 }

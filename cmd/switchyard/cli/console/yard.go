@@ -12,6 +12,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -53,6 +54,22 @@ type Yard interface {
 	Experiments(ctx context.Context) ([]view.ExperimentLine, error)
 	// Experiment returns the record of an experiment; if it was refused, that is the error.
 	Experiment(ctx context.Context, id string, unknown int) (contract.ExperimentRecord, error)
+	// Terminal attaches a terminal to a job that runs on a node. The error is bus.ErrAway if nobody answers for it now.
+	Terminal(ctx context.Context, node train.NodeID, r train.TerminalRequest) (Terminal, error)
+	// Rehearse returns what would become of a job if it were submitted.
+	Rehearse(ctx context.Context, c train.Candidate) (train.Rehearsal, error)
+	// Epochs returns what a job has reported at the end of each epoch.
+	Epochs(ctx context.Context, id train.JobID) (view.Epochs, error)
+	// Groups returns the groups of recurring jobs.
+	Groups(ctx context.Context) ([]view.Group, error)
+	// GroundTruth returns what is known about the workloads of trials.
+	GroundTruth(ctx context.Context) (contract.GroundTruth, error)
+	// Probed returns what probes say about the network.
+	Probed(ctx context.Context) (view.Probed, error)
+	// Ledger returns the books of the hours that begin between two times.
+	Ledger(ctx context.Context, from, to time.Time) (view.Ledger, error)
+	// Audit returns who asked for what.
+	Audit(ctx context.Context, f audit.Filter) ([]contract.AuditEntry, error)
 	// Users and Tenants return the people and tenants that have a record.
 	Users(ctx context.Context) ([]*access.Person, error)
 	Tenants(ctx context.Context) ([]*access.Tenant, error)
@@ -60,6 +77,17 @@ type Yard interface {
 	Publish(ctx context.Context, fact event.Fact) (repeat bool, err error)
 	// Upload stores the archive of a folder under its hash. repeat says that the same one was stored before.
 	Upload(ctx context.Context, hash string, archive *os.File) (repeat bool, err error)
+}
+
+// Terminal is one end of a two-way sequence of packets; the other one is a terminal of a job.
+type Terminal interface {
+	// Send gives a packet to the other end. The error is bus.ErrCut if that is gone.
+	Send(ctx context.Context, packet []byte) error
+	// Receive returns the next packet, io.EOF if the other end was closed, or bus.ErrCut.
+	Receive(ctx context.Context) ([]byte, error)
+	// Watch returns once the other end does not answer any more, or ctx has ended.
+	Watch(ctx context.Context)
+	Close()
 }
 
 // WithYard runs f with the service web or, where it is away, with a connection to the bus.

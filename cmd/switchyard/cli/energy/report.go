@@ -14,8 +14,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/grid"
@@ -58,7 +56,7 @@ of a name, in a group or not, take with their default configuration; it goes bef
   switchyard report energy --since 30d -o html > energy.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return reportEnergy(ctx, a, b, o, time.Now()) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return reportEnergy(ctx, a, y, o, time.Now()) })
 		},
 	}
 	fs := cmd.Flags()
@@ -72,7 +70,7 @@ of a name, in a group or not, take with their default configuration; it goes bef
 	return cmd
 }
 
-func reportEnergy(ctx context.Context, a *console.Console, b *bus.Bus, o reportOptions, now time.Time) error {
+func reportEnergy(ctx context.Context, a *console.Console, y console.Yard, o reportOptions, now time.Time) error {
 	prices, err := grid.Load(o.grid)
 	if err != nil {
 		return exit.Usagef("%v", err)
@@ -89,36 +87,23 @@ func reportEnergy(ctx context.Context, a *console.Console, b *bus.Bus, o reportO
 	if err != nil {
 		return exit.Usagef("%v", err)
 	}
-	groups, err := console.MapBucket(ctx, b, contract.Groups)
+	ledger, err := y.Ledger(ctx, q.From, q.To)
 	if err != nil {
 		return err
 	}
-	q.Default = report.Defaults(stated, groups)
-	hours, err := spent(ctx, b, &q)
+	q.Default = report.Defaults(stated, ledger.Groups)
+	q.Jobs, q.Accounts = map[train.JobID]train.Job{}, map[train.JobID]train.Account{}
+	for _, j := range ledger.Jobs {
+		q.Jobs[j.ID] = j
+	}
+	for _, account := range ledger.Accounts {
+		q.Accounts[account.Job] = account
+	}
+	hours, err := report.Hours(ledger.Books, q.From, q.To)
 	if err != nil {
 		return err
 	}
 	return writeReport(a, report.Make(q, hours), &prices.Tariff)
-}
-
-// spent reads what the question needs from the bus.
-func spent(ctx context.Context, b *bus.Bus, q *report.Question) ([]report.Hour, error) {
-	jobs, err := console.ListBucket(ctx, b, contract.Jobs)
-	if err != nil {
-		return nil, err
-	}
-	q.Jobs = make(map[train.JobID]train.Job, len(jobs))
-	for _, j := range jobs {
-		q.Jobs[j.ID] = j
-	}
-	if q.Accounts, err = console.JobAccounts(ctx, b); err != nil {
-		return nil, err
-	}
-	books, err := console.MapBucket(ctx, b, contract.Hours, contract.HourPatterns(q.From, q.To)...)
-	if err != nil {
-		return nil, err
-	}
-	return report.Hours(books, q.From, q.To)
 }
 
 // question makes sense of the flags. The ledger keeps hours: a part of an hour counts as the whole.

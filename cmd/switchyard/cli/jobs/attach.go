@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -15,7 +14,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/terminal"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -92,11 +90,6 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 		return err
 	}
 	defer done()
-	b, err := a.Connect(ctx) // a terminal is a pipe on the bus
-	if err != nil {
-		return err
-	}
-	defer b.Close()
 	if err := f.travel(ctx, a, y, cmd.Flags(), &spec); err != nil {
 		return err
 	}
@@ -104,7 +97,7 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 		return err
 	}
 	fmt.Fprintf(a.Stderr, "job %s\n", id)
-	left := session(ctx, a, b, in, id).Attach(ctx, train.TerminalRequest{Job: id, Secret: secret})
+	left := session(ctx, a, y, in, id).Attach(ctx, train.TerminalRequest{Job: id, Secret: secret})
 	switch {
 	case ctx.Err() == nil && !errors.Is(left, terminal.ErrDetached):
 		return left
@@ -135,10 +128,10 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
 			if err != nil {
 				return err
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
 				ctx, stop := signal.NotifyContext(ctx, unix.SIGHUP)
 				defer stop()
-				job, err := console.FindJob(ctx, b, args[0], exit.Failed)
+				job, err := y.Find(ctx, args[0], exit.Failed)
 				if err != nil {
 					return err
 				}
@@ -152,7 +145,7 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
 				if err != nil {
 					return err
 				}
-				err = session(ctx, a, b, in, job.ID).Attach(ctx, train.TerminalRequest{Job: job.ID, Secret: secret, Command: args[1:]})
+				err = session(ctx, a, y, in, job.ID).Attach(ctx, train.TerminalRequest{Job: job.ID, Secret: secret, Command: args[1:]})
 				if errors.Is(err, terminal.ErrDetached) {
 					fmt.Fprintf(a.Stderr, "\ndetached from job %s\n", job.ID)
 					return nil
@@ -164,9 +157,9 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
 }
 
 // session is this terminal at a job.
-func session(ctx context.Context, a *console.Console, b *bus.Bus, in *os.File, id train.JobID) terminal.Session {
-	return terminal.Session{Console: a, Bus: b, In: in, Exit: shellExit, Waiting: func() func() {
-		_, done := withProgress(ctx, a, console.OnBus(b, time.Now), id)
+func session(ctx context.Context, a *console.Console, y console.Yard, in *os.File, id train.JobID) terminal.Session {
+	return terminal.Session{Console: a, Yard: y, In: in, Exit: shellExit, Waiting: func() func() {
+		_, done := withProgress(ctx, a, y, id)
 		return done
 	}}
 }

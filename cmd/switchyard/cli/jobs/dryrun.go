@@ -10,17 +10,13 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/planner/whatif"
 )
 
-// dryRunTimeout bounds the wait for each of admission and the planner.
-const dryRunTimeout = 30 * time.Second
+// dryRunTimeout bounds the wait for admission and the planner.
+const dryRunTimeout = time.Minute
 
 // rehearsal is what admission and the planner would make of a job that is not submitted.
 type rehearsal struct {
@@ -39,56 +35,38 @@ type energyOutlook struct {
 }
 
 // dryRun shows what admission and the planner would make of a job. Nothing is published.
-func dryRun(ctx context.Context, a *console.Console, b *bus.Bus, spec train.Spec, id train.JobID) error {
-	if err := findNamed(ctx, console.OnBus(b, time.Now), &spec); err != nil {
+func dryRun(ctx context.Context, a *console.Console, y console.Yard, spec train.Spec, id train.JobID) error {
+	ctx, cancel := context.WithTimeout(ctx, dryRunTimeout)
+	defer cancel()
+	if err := findNamed(ctx, y, &spec); err != nil {
 		return err
 	}
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode the job: %w", err)
 	}
-	job, err := askService[train.Candidate, train.Job](ctx, b, train.CandidateSubject, train.Candidate{ID: id, Spec: body})
+	told, err := y.Rehearse(ctx, train.Candidate{ID: id, Spec: body})
 	if err != nil {
 		return err
 	}
-	r := rehearsal{SubmitResult: SubmitResult{ID: id, State: job.State, Reasons: job.Blockers, Message: job.Message}, Spec: job.Spec}
+	job := told.Job
+	r := rehearsal{SubmitResult: SubmitResult{ID: id, State: job.State, Reasons: job.Blockers, Message: job.Message}, Spec: job.Spec, Plan: told.Plan}
 	if refused := refusal(job); refused != nil {
 		if a.Output == "json" {
 			return errors.Join(a.PrintJSON(r), refused)
 		}
 		return refused
 	}
-	answer, err := askService[whatif.Question, whatif.Answer](ctx, b, whatif.Subject, whatif.Question{Job: &job})
-	if err != nil {
-		return err
-	}
-	if answer.Refusal != nil {
-		return exit.Errorf(exit.Failed, answer.Refusal.Fix, "%s", answer.Refusal.Message)
-	}
 	now := time.Now()
-	r.Plan, r.Predicted = answer.Trial, answer.Trial.Predicted
-	if spent := answer.Trial.Energy; spent != nil {
+	r.Predicted = r.Plan.Predicted
+	if spent := r.Plan.Energy; spent != nil {
 		r.Energy = &energyOutlook{EnergyOutlook: *spent}
-		rates, _, err := console.GetIfThere(ctx, b, contract.Rates, contract.RatesKey)
-		if err != nil {
-			return err
-		}
-		r.Energy.cost(rates, now)
+		r.Energy.cost(told.Rates, now)
 	}
 	if a.Output == "json" {
 		return a.PrintJSON(r)
 	}
 	return r.write(a.Stdout, now)
-}
-
-func askService[Q, A any](ctx context.Context, b *bus.Bus, subject string, question Q) (A, error) {
-	ctx, cancel := context.WithTimeout(ctx, dryRunTimeout)
-	defer cancel()
-	answer, err := bus.Ask[Q, A](ctx, b, subject, question)
-	if errors.Is(err, bus.ErrAway) {
-		return answer, exit.Errorf(exit.Unreachable, "start the services: `switchyard up`", "%v", err)
-	}
-	return answer, err
 }
 
 // cost adds what the energy costs by the rate that holds now, if there is a tariff.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -56,7 +55,7 @@ Exit codes: that of the command, 128+N if signal N killed it; 100 if the job fai
 			case f.printEvent:
 				return printEvent(a, spec, id)
 			case f.dryRun:
-				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return dryRun(ctx, a, b, spec, id) })
+				return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return dryRun(ctx, a, y, spec, id) })
 			}
 			return runJob(cmd, a, &f, spec, id, detach)
 		},

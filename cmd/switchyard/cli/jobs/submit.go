@@ -18,7 +18,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -69,7 +68,7 @@ flags over it. --print-event shows the message instead, for any other NATS clien
 				return printEvent(a, spec, id)
 			}
 			if f.dryRun {
-				return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return dryRun(ctx, a, b, spec, id) })
+				return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return dryRun(ctx, a, y, spec, id) })
 			}
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
 				if err := f.bring(ctx, a, y, cmd.Flags(), &spec); err != nil {

@@ -89,10 +89,11 @@ func TestNetStatusShowsNodesThatAil(t *testing.T) {
 	}
 	slot := clitest.Noon.Unix()/10 - 2
 	judge(slot, train.UnhealthyNode{Node: "a", Why: train.NodeIsSilent}, train.UnhealthyNode{Node: "b", Why: train.NodeHasClockSkew, BehindSeconds: -40})
-	status, err := readNetStatus(t.Context(), s.Bus, false)
+	probed, err := s.Yard(clitest.Noon).Probed(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	status := probed.Troubled()
 	if err := printNetStatus(s.Console, status, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}

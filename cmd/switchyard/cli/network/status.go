@@ -13,7 +13,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/cluster"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -26,10 +25,14 @@ func netStatusCommand(a *console.Console) *cobra.Command {
 		Short: "Show links that lose or delay packets, and nodes whose probes do not count",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				status, err := readNetStatus(ctx, b, all)
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+				probed, err := y.Probed(ctx)
 				if err != nil {
 					return err
+				}
+				status := probed.NetStatus
+				if !all {
+					status = probed.Troubled()
 				}
 				return printNetStatus(a, status, time.Now())
 			})
@@ -53,26 +56,6 @@ func netWatchCommand(a *console.Console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&past, "all", false, "begin with the oldest stored fact")
 	return cmd
-}
-
-// readNetStatus reads the result of `net status`.
-func readNetStatus(ctx context.Context, b *bus.Bus, all bool) (view.NetStatus, error) {
-	lists, err := console.ListBucket(ctx, b, contract.Probes)
-	if err != nil {
-		return view.NetStatus{}, err
-	}
-	links, err := console.ListBucket(ctx, b, contract.Links)
-	if err != nil {
-		return view.NetStatus{}, err
-	}
-	judged, found, err := console.LastIfThere[event.LinksJudged](ctx, b, event.StreamSamples, event.JudgedSubject(0))
-	if err != nil {
-		return view.NetStatus{}, err
-	}
-	if !found {
-		return view.NewNetStatus(lists, links, nil, all), nil
-	}
-	return view.NewNetStatus(lists, links, &judged, all), nil
 }
 
 func printNetStatus(a *console.Console, s view.NetStatus, now time.Time) error {

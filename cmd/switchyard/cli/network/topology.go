@@ -13,11 +13,8 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 	"github.com/switchyard-dl/switchyard/libs/render"
-	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // netTopology is the result of `net topology`.
@@ -48,7 +45,7 @@ func netTopologyCommand(a *console.Console) *cobra.Command {
 		Use:   "topology",
 		Short: "Show the topology of the network, also as a drawing",
 		Long: `Shows a network, and draws it with --svg: links that lose packets red, slow links orange, healthy links green and
-unknown links grey. --live takes the states of links from the bus and, without --topology, the network from the paths of probes.`,
+unknown links grey. --live takes the states of links from the newest probes and, without --topology, the network from the paths of probes.`,
 		Example: `  switchyard net topology --topology yard.yaml
   switchyard net topology --topology fattree:4 --loss agg-0-0=7Erack-0-0=0.02 --svg network.svg
   switchyard net topology --live --svg now.svg`,
@@ -60,8 +57,10 @@ unknown links grey. --live takes the states of links from the bus and, without -
 			}
 			var ways []fabric.Seen
 			if live {
-				if err := a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-					ways, err = readLive(ctx, b, states)
+				if err := a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+					probed, err := y.Probed(ctx)
+					ways = probed.Ways
+					maps.Copy(states, probed.States())
 					return err
 				}); err != nil {
 					return err
@@ -85,7 +84,7 @@ unknown links grey. --live takes the states of links from the bus and, without -
 	network.declareTopology(cmd)
 	cmd.Flags().StringVar(&picture, "svg", "", "`file` for a drawing, links coloured by their state")
 	cmd.Flags().StringArrayVar(&lossy, "loss", nil, "`LINK=PART` of the packets that a link loses, for the drawing (repeatable)")
-	cmd.Flags().BoolVar(&live, "live", false, "take the states of links from the bus")
+	cmd.Flags().BoolVar(&live, "live", false, "take the states of links from the newest probes")
 	return cmd
 }
 
@@ -115,21 +114,6 @@ func (f *FabricFlags) shown(live bool, ways []fabric.Seen) (*fabric.Topology, er
 		return nil, exit.Errorf(exit.Failed, "set nodeagent.probe_listen", "no path of the network is probed")
 	}
 	return fabric.FromSeen(ways), nil
-}
-
-// readLive returns the paths of all probes, and adds the states of their links.
-func readLive(ctx context.Context, b *bus.Bus, states map[fabric.LinkID]fabric.State) ([]fabric.Seen, error) {
-	lists, err := console.ListBucket(ctx, b, contract.Probes)
-	if err != nil {
-		return nil, err
-	}
-	links, err := console.ListBucket(ctx, b, contract.Links)
-	if err != nil {
-		return nil, err
-	}
-	ways, seen := view.SeenNetwork(lists, links)
-	maps.Copy(states, seen)
-	return ways, nil
 }
 
 // parseLosses reads LINK=PART.

@@ -14,11 +14,8 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // Commands returns get, plot and tensorboard.
@@ -76,14 +73,13 @@ func getCommand(a *console.Console) *cobra.Command {
 		Use:   "get JOB [FILE..]",
 		Short: "List the files of a job, or fetch some of them",
 		Long: `Lists what a job has written, with the folders on its machine: its checkpoints and the files of its working folder. With FILE, as the list names it,
-it fetches that file from the job's machine over the bus. metrics.csv is made from what the job has reported: a row per epoch. Pods' files stay in their volumes.`,
+it fetches that file from the job's machine. metrics.csv is made from what the job has reported: a row per epoch. Pods' files stay in their volumes.`,
 		Example: `  switchyard get first
   switchyard get first checkpoints/model.pt metrics.csv --to results
   switchyard get first metrics.csv --to -`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				y := console.OnBus(b, time.Now)
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
 				job, err := y.Find(ctx, args[0], exit.Failed)
 				if err != nil {
 					return err
@@ -92,7 +88,7 @@ it fetches that file from the job's machine over the bus. metrics.csv is made fr
 					return list(ctx, a, y, job)
 				}
 				for _, name := range args[1:] {
-					if err := get(ctx, a, b, job, name, to); err != nil {
+					if err := get(ctx, a, y, job, name, to); err != nil {
 						return err
 					}
 				}
@@ -133,10 +129,10 @@ func list(ctx context.Context, a *console.Console, y console.Yard, job train.Job
 }
 
 // get fetches one file. It has its name once it is complete.
-func get(ctx context.Context, a *console.Console, b *bus.Bus, job train.Job, name, to string) (err error) {
-	content := func(w io.Writer) error { return fetch(ctx, console.OnBus(b, time.Now), job.ID, name, w) }
+func get(ctx context.Context, a *console.Console, y console.Yard, job train.Job, name, to string) (err error) {
+	content := func(w io.Writer) error { return fetch(ctx, y, job.ID, name, w) }
 	if name == metricsName {
-		content = func(w io.Writer) error { return writeMetrics(ctx, b, job, w) }
+		content = func(w io.Writer) error { return writeMetrics(ctx, y, job, w) }
 	}
 	if to == "-" {
 		return content(render.Raw(a.Stdout))
@@ -185,12 +181,4 @@ func fetch(ctx context.Context, y console.Yard, job train.JobID, name string, w 
 		}
 	}
 	return nil
-}
-
-// epochs reads the epochs of a job.
-func epochs(ctx context.Context, b *bus.Bus, job train.JobID) ([]view.Epoch, error) {
-	var all view.Epochs
-	subject := event.JobSubject(job, event.FactEpochEnded).String()
-	err := b.Stored(ctx, event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) { all.Add(m.Time, m.Data) })
-	return all.Epochs, err
 }

@@ -9,26 +9,28 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/sheet"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // writeMetrics writes a row for each epoch. An empty cell is unknown; energy_j counts from the start of the job.
-func writeMetrics(ctx context.Context, b *bus.Bus, job train.Job, w io.Writer) error {
-	all, err := epochs(ctx, b, job.ID)
+func writeMetrics(ctx context.Context, y console.Yard, job train.Job, w io.Writer) error {
+	reported, err := y.Epochs(ctx, job.ID)
 	if err != nil {
 		return err
 	}
-	course, _, err := console.GetIfThere(ctx, b, contract.EnergyProgress, contract.EnergyProgressKey(job.ID))
+	all := reported.Epochs
+	d, err := y.Job(ctx, string(job.ID), exit.Failed)
 	if err != nil {
 		return err
 	}
 	joules := map[int]float64{}
-	for _, e := range course.Epochs {
-		joules[e.EpochsDone] = e.Energy.Joules()
+	if d.Course != nil {
+		for _, e := range d.Course.Epochs {
+			joules[e.EpochsDone] = e.Energy.Joules()
+		}
 	}
 	named := map[string]bool{}
 	for _, e := range all {

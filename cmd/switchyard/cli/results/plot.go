@@ -12,7 +12,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/chart"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
@@ -31,7 +30,7 @@ func plotCommand(a *console.Console) *cobra.Command {
   switchyard plot first --metric accuracy --svg first.svg`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return plot(ctx, a, b, args[0], metric, svg) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return plot(ctx, a, y, args[0], metric, svg) })
 		},
 	}
 	cmd.Flags().StringVar(&metric, "metric", "", "what to draw over time (default: loss, else what the job reports)")
@@ -39,17 +38,18 @@ func plotCommand(a *console.Console) *cobra.Command {
 	return cmd
 }
 
-func plot(ctx context.Context, a *console.Console, b *bus.Bus, ref, metric, svg string) error {
-	job, err := console.FindJob(ctx, b, ref, exit.Failed)
+func plot(ctx context.Context, a *console.Console, y console.Yard, ref, metric, svg string) error {
+	job, err := y.Find(ctx, ref, exit.Failed)
 	if err != nil {
 		return err
 	}
-	all, err := epochs(ctx, b, job.ID)
+	reported, err := y.Epochs(ctx, job.ID)
 	if err != nil {
 		return err
 	}
+	all := reported.Epochs
 	if metric == "" {
-		metric = reported(all)
+		metric = mainMetric(all)
 	}
 	course, devices := courseOf(job, all, metric), devicesOf(job, time.Now())
 	if a.Output == "json" {
@@ -81,8 +81,8 @@ func plot(ctx context.Context, a *console.Console, b *bus.Bus, ref, metric, svg 
 	return nil
 }
 
-// reported returns loss, or if a job reports none, the first of its metrics.
-func reported(all []view.Epoch) string {
+// mainMetric returns loss, or if a job reports none, the first of its metrics.
+func mainMetric(all []view.Epoch) string {
 	for _, e := range all {
 		if names := slices.Sorted(maps.Keys(e.Metrics)); e.Loss == nil && len(names) > 0 {
 			return names[0]

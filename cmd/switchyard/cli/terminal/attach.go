@@ -2,7 +2,6 @@
 package terminal
 
 import (
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -19,7 +18,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -54,7 +52,7 @@ func Secret(a *console.Console, id train.JobID) (string, error) {
 // Session is a terminal that is to be attached to a job.
 type Session struct {
 	Console *console.Console
-	Bus     *bus.Bus
+	Yard    console.Yard
 	In      *os.File
 	// Waiting is called before the job runs, and what it returns once it does.
 	Waiting func() (done func())
@@ -76,7 +74,7 @@ const (
 func (s Session) Attach(ctx context.Context, r train.TerminalRequest) error {
 	r.Term = os.Getenv("TERM")
 	done := s.Waiting()
-	job, node, err := awaitRunning(ctx, s.Bus, r.Job)
+	job, node, err := awaitRunning(ctx, s.Yard, r.Job)
 	done()
 	if err != nil || job.State.Terminal() {
 		return errors.Join(err, s.Exit(job))
@@ -94,7 +92,7 @@ func (s Session) Attach(ctx context.Context, r train.TerminalRequest) error {
 func (s Session) hold(ctx context.Context, t *terminal, job train.Job, node train.NodeID, r train.TerminalRequest) error {
 	for first := true; ; first = false {
 		r.Size = t.size()
-		status, err := t.dial(ctx, s.Bus, node, r)
+		status, err := t.dial(ctx, s.Yard, node, r)
 		if over, err := s.end(ctx, job, status, err, first); over {
 			return err
 		}
@@ -104,7 +102,7 @@ func (s Session) hold(ctx context.Context, t *terminal, job train.Job, node trai
 		if !t.pause(ctx, poll) {
 			return ErrDetached
 		}
-		if now, found, err := console.GetIfThere(ctx, s.Bus, contract.Jobs, string(r.Job)); err == nil && found && now.State.Terminal() {
+		if now, err := s.Yard.Find(ctx, string(r.Job), exit.Failed); err == nil && now.State.Terminal() {
 			return s.Exit(now)
 		}
 	}
@@ -123,7 +121,7 @@ func (s Session) end(ctx context.Context, job train.Job, status int, err error, 
 		ctx, cancel := context.WithTimeout(ctx, ending)
 		defer cancel()
 		last := job
-		err := console.OnBus(s.Bus, time.Now).Follow(ctx, []train.JobID{job.ID}, func(j train.Job) bool {
+		err := s.Yard.Follow(ctx, []train.JobID{job.ID}, func(j train.Job) bool {
 			last = j
 			return !j.State.Terminal()
 		})
@@ -138,10 +136,10 @@ func (s Session) end(ctx context.Context, job train.Job, status int, err error, 
 }
 
 // dial opens a pipe to the job and connects the terminal with it.
-func (t *terminal) dial(ctx context.Context, b *bus.Bus, node train.NodeID, r train.TerminalRequest) (int, error) {
+func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, r train.TerminalRequest) (int, error) {
 	dialing, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	p, err := bus.Dial(dialing, b, train.TerminalSubject(node), r)
+	p, err := y.Terminal(dialing, node, r)
 	if err != nil {
 		return 0, err
 	}
@@ -150,36 +148,28 @@ func (t *terminal) dial(ctx context.Context, b *bus.Bus, node train.NodeID, r tr
 }
 
 // awaitRunning waits until the job runs or has ended, and returns the node to ask.
-func awaitRunning(ctx context.Context, b *bus.Bus, id train.JobID) (train.Job, train.NodeID, error) {
+func awaitRunning(ctx context.Context, y console.Yard, id train.JobID) (train.Job, train.NodeID, error) {
 	for range tick.Every(ctx, poll) {
-		job, found, err := console.GetIfThere(ctx, b, contract.Jobs, string(id))
-		if err != nil {
-			return job, "", err
-		}
-		if !found || job.State.Terminal() {
-			return job, "", nil
-		}
-		attempt, found, err := console.GetIfThere(ctx, b, contract.Attempts, string(id))
+		standing, err := y.Standing(ctx, id)
 		switch {
-		case err != nil:
-			return job, "", err
-		case !found || attempt.Phase != train.PhaseRunning:
-		case attempt.Backend == train.BackendKubernetes:
-			return job, "", exit.Errorf(exit.Failed, kubectl(attempt), "job %s runs as a pod, to which Switchyard attaches no terminal", id)
-		default:
-			return job, cmp.Or(attempt.Machine, attempt.Home()), nil
+		case err != nil || standing.Job.State.Terminal():
+			return standing.Job, "", err
+		case standing.Pods:
+			return standing.Job, "", exit.Errorf(exit.Failed, kubectl(id, standing.Namespace), "job %s runs as a pod, to which Switchyard attaches no terminal", id)
+		case standing.Terminal != "":
+			return standing.Job, standing.Terminal, nil
 		}
 	}
 	return train.Job{}, "", ErrDetached
 }
 
-// kubectl is the command that opens a shell in a pod of an attempt.
-func kubectl(a train.Attempt) string {
+// kubectl is the command that opens a shell in a pod of a job.
+func kubectl(id train.JobID, namespace string) string {
 	in := ""
-	if a.Namespace != "" {
-		in = " -n " + a.Namespace
+	if namespace != "" {
+		in = " -n " + namespace
 	}
-	return fmt.Sprintf("kubectl%s exec -it $(kubectl%s get pods -l switchyard.dev/job=%s -o name | head -n 1) -- sh", in, in, strings.ToLower(string(a.Job)))
+	return fmt.Sprintf("kubectl%s exec -it $(kubectl%s get pods -l switchyard.dev/job=%s -o name | head -n 1) -- sh", in, in, strings.ToLower(string(id)))
 }
 
 func exitWith(status int) error {

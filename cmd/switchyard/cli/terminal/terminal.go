@@ -14,7 +14,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -136,7 +135,7 @@ var ErrDetached = errors.New("detached")
 
 // session connects the terminal with a job until the program ends, whose status it returns; the person leaves
 // (ErrDetached); or the connection ends.
-func (t *terminal) session(ctx context.Context, p *bus.Pipe) (int, error) {
+func (t *terminal) session(ctx context.Context, p console.Terminal) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var both conc.WaitGroup
 	defer both.Wait()
@@ -172,7 +171,7 @@ func (t *terminal) session(ctx context.Context, p *bus.Pipe) (int, error) {
 }
 
 // send sends keys and sizes until the connection ends, or the person leaves, which it reports.
-func (t *terminal) send(ctx context.Context, p *bus.Pipe) (left bool) {
+func (t *terminal) send(ctx context.Context, p console.Terminal) (left bool) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, unix.SIGWINCH)
 	defer signal.Stop(sizes)

@@ -2,7 +2,6 @@ package tune
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -45,7 +43,7 @@ With --jobs that many experiments arrive as a Poisson process, each of one of th
 the machine busy with their files run alone in mode v1, which is measured first unless --mean-gap is given. The figures are means. The response is the time from arrival to
 end: queued, while a trial waited for its first process and none trained; the training of the trial that was best; and tuning, which is the rest.
 
-The experiments do not use what was learned before, and what they learn is discarded. Run nothing else on the cluster.`,
+The experiments do not use what was learned before, and what they learn is forgotten a day later. Run nothing else on the cluster.`,
 		Example: `  switchyard tune compare examples/experiments/digits.yaml --runs 5
   switchyard tune compare a.yaml b.yaml --jobs 20 --load 0.75 --modes v1,pipetune -o html > online.html`,
 		Args: cobra.MinimumNArgs(1),
@@ -53,7 +51,7 @@ The experiments do not use what was learned before, and what they learn is disca
 			if err := f.check(); err != nil {
 				return err
 			}
-			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return compareModes(ctx, a, b, args, f) })
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return compareModes(ctx, a, y, args, f) })
 		},
 	}
 	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
@@ -112,17 +110,17 @@ func newModeRun(mode string, r conduct.Record) modeRun {
 }
 
 // compareModes runs everything in every mode.
-func compareModes(ctx context.Context, a *console.Console, b *bus.Bus, paths []string, f tuneCompare) (err error) {
+func compareModes(ctx context.Context, a *console.Console, y console.Yard, paths []string, f tuneCompare) (err error) {
 	experiments := make([]file.Experiment, len(paths))
 	for i, path := range paths {
 		if experiments[i], err = readExperiment(a, path, ""); err != nil {
 			return err
 		}
 	}
-	run := func(mode, id string, e file.Experiment) (modeRun, error) { return runCompared(ctx, b, mode, id, e) }
+	run := func(mode, id string, e file.Experiment) (modeRun, error) { return runCompared(ctx, y, mode, id, e) }
 	var all []modeRun
 	if f.jobs > 0 {
-		all, err = compareOnline(ctx, a, b, experiments, f, run)
+		all, err = compareOnline(ctx, a, experiments, f, run)
 	} else {
 		all, err = compareRuns(a, experiments, f, run)
 	}
@@ -155,7 +153,7 @@ func compareRuns(a *console.Console, experiments []file.Experiment, f tuneCompar
 }
 
 // compareOnline submits experiments at the same moments in every mode.
-func compareOnline(ctx context.Context, a *console.Console, b *bus.Bus, experiments []file.Experiment, f tuneCompare, run runner) ([]modeRun, error) {
+func compareOnline(ctx context.Context, a *console.Console, experiments []file.Experiment, f tuneCompare, run runner) ([]modeRun, error) {
 	gap := f.meanGap.Seconds()
 	if gap == 0 {
 		for i, e := range experiments {
@@ -190,7 +188,7 @@ func compareOnline(ctx context.Context, a *console.Console, b *bus.Bus, experime
 			})
 		}
 		done, err := arriving.Wait()
-		if err = errors.Join(err, dropProfiles(ctx, b, group)); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, done...)
@@ -200,41 +198,22 @@ func compareOnline(ctx context.Context, a *console.Console, b *bus.Bus, experime
 }
 
 // runCompared runs one experiment to its end, and waits until the ledger has closed the accounts of its trials.
-// Without a shared ground truth the experiment has its own.
-func runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experiment) (done modeRun, err error) {
+// Without a shared ground truth the experiment has its own, which the experiments service forgets after it.
+func runCompared(ctx context.Context, y console.Yard, mode, id string, e file.Experiment) (modeRun, error) {
 	e.Mode = contract.ExperimentMode(mode)
 	if e.Profiles == "" {
 		e.Profiles = id
-		defer func() { err = errors.Join(err, dropProfiles(ctx, b, id)) }()
 	}
 	fact, err := submission(id, e)
 	if err != nil {
 		return modeRun{}, err
 	}
-	if _, err := console.OnBus(b, time.Now).Publish(ctx, fact); err != nil {
+	if _, err := y.Publish(ctx, fact); err != nil {
 		return modeRun{}, err
 	}
-	r, err := awaitExperiment(ctx, console.OnBus(b, time.Now), id, (*conduct.Record).Settled)
+	r, err := awaitExperiment(ctx, y, id, (*conduct.Record).Settled)
 	if err != nil {
 		return modeRun{}, err
 	}
 	return newModeRun(mode, r), nil
-}
-
-// dropProfiles removes the ground truth of a comparison.
-func dropProfiles(ctx context.Context, b *bus.Bus, name string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	kv, err := console.OpenBucket(ctx, b, contract.Profiles)
-	if err != nil {
-		return err
-	}
-	there, err := kv.Get(ctx, name)
-	if errors.Is(err, bus.ErrNotFound) {
-		return nil
-	}
-	if err == nil {
-		err = kv.Delete(ctx, name, there.Revision)
-	}
-	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
+	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // submitted takes what the user submits.
@@ -55,7 +56,7 @@ func TestGroupsOfRecurringJobs(t *testing.T) {
 			t.Errorf("want %q:\n%s", want, out)
 		}
 	}
-	var lines []groupLine
+	var lines []view.Group
 	if _, out, _ = s.Run("tune", "groups", "nightly", "-o", "json"); json.Unmarshal([]byte(out), &lines) != nil || len(lines) != 1 || lines[0].Attempts[2].Recurrence != 2 || lines[0].Tenant != "vision lab" {
 		t.Errorf("%s", out)
 	}
@@ -64,7 +65,7 @@ func TestGroupsOfRecurringJobs(t *testing.T) {
 	if _, err := record.Begin("night-10", allowed, submitted{}); err != nil {
 		t.Fatal(err)
 	}
-	if batch, _ := newGroupLine("", "nightly", contract.Group(record)).chosen(); batch != 64 {
+	if batch, _ := view.Groups(map[string]contract.Group{contract.GroupKey(spec): contract.Group(record)})[0].Chosen(); batch != 64 {
 		t.Errorf("the newest job has %d", batch)
 	}
 	if code, _, told := s.Run("tune", "groups", "daily"); code != exit.Failed || !strings.Contains(told, "there is no group daily") {

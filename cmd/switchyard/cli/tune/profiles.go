@@ -3,7 +3,6 @@ package tune
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -28,23 +27,19 @@ func tuneProfilesCommand(a *console.Console) *cobra.Command {
 		Short: "Show the ground truth: the best system parameters known for each workload",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withProfiles(a, cmd, func(_ context.Context, _ *bus.KV[contract.GroundTruth], s profile.Store) error {
-				return printProfiles(a, s)
-			})
+			return withTruth(a, cmd, func(s profile.Store) error { return printProfiles(a, s) })
 		},
 	}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "export", Short: "Write the ground truth as JSON, for import elsewhere", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return withProfiles(a, cmd, func(_ context.Context, _ *bus.KV[contract.GroundTruth], s profile.Store) error {
-					return a.PrintJSON(s.Portable())
-				})
+				return withTruth(a, cmd, func(s profile.Store) error { return a.PrintJSON(s.Portable()) })
 			},
 		},
 		&cobra.Command{
 			Use: "import FILE|-", Short: "Replace the ground truth by an exported one, or add PipeTune's clusters to it", Args: cobra.ExactArgs(1),
-			Long: `The file is what ` + "`export`" + ` wrote, which replaces the ground truth, or a k-means model of PipeTune as JSON (cluster_centers, labels, feature_names), whose clusters
+			Long: `It changes what all experiments of the installation begin with, so it takes the key of an operator on the bus. The file is what ` + "`export`" + ` wrote, which replaces the ground truth, or a k-means model of PipeTune as JSON (cluster_centers, labels, feature_names), whose clusters
 then take precedence over those found here.`,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				text, err := jobs.ReadJobFile(a, args[0])
@@ -58,10 +53,7 @@ then take precedence over those found here.`,
 				if err != nil {
 					return exit.Usagef("%s: %v", args[0], err)
 				}
-				return withProfiles(a, cmd, func(ctx context.Context, kv *bus.KV[contract.GroundTruth], _ profile.Store) error {
-					if err := setProfiles(ctx, kv, store); err != nil {
-						return err
-					}
+				return changeTruth(a, cmd, func(truth *contract.GroundTruth) { *truth = contract.GroundTruth(store) }, func() error {
 					_, err := fmt.Fprintf(a.Stdout, "%s known\n", render.Plural(len(store.Entries), "workload"))
 					return err
 				})
@@ -78,11 +70,7 @@ func importClusters(a *console.Console, cmd *cobra.Command, name string, text []
 		return exit.Usagef("%s: %v", name, err)
 	}
 	model := given.Model()
-	return withProfiles(a, cmd, func(ctx context.Context, kv *bus.KV[contract.GroundTruth], s profile.Store) error {
-		s.Given = contract.KindModel(model)
-		if err := setProfiles(ctx, kv, s); err != nil {
-			return err
-		}
+	return changeTruth(a, cmd, func(truth *contract.GroundTruth) { truth.Given = contract.KindModel(model) }, func() error {
 		if !given.Named() {
 			fmt.Fprintf(a.Stderr, "its %s have no names: set feature_names to the events of the columns, so that measurements here can be compared with them\n", render.Plural(len(given.Names), "feature"))
 		}
@@ -91,18 +79,33 @@ func importClusters(a *console.Console, cmd *cobra.Command, name string, text []
 	})
 }
 
-// withProfiles runs f with the ground truth, which is empty at first.
-func withProfiles(a *console.Console, cmd *cobra.Command, f func(context.Context, *bus.KV[contract.GroundTruth], profile.Store) error) error {
+// withTruth runs f with the ground truth, which is empty at first.
+func withTruth(a *console.Console, cmd *cobra.Command, f func(profile.Store) error) error {
+	return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
+		truth, err := y.GroundTruth(ctx)
+		if err != nil {
+			return err
+		}
+		return f(profile.Store(truth))
+	})
+}
+
+// changeTruth changes the ground truth on the bus, then runs done.
+func changeTruth(a *console.Console, cmd *cobra.Command, change func(*contract.GroundTruth), done func() error) error {
 	return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 		kv, err := console.OpenBucket(ctx, b, contract.Profiles)
 		if err != nil {
 			return err
 		}
-		s, _, err := lastProfiles(ctx, kv)
+		_, err = kv.Modify(ctx, contract.ProfilesKey, func(truth *contract.GroundTruth) (bool, error) {
+			before := *truth
+			change(truth)
+			return !reflect.DeepEqual(before, *truth), nil
+		})
 		if err != nil {
 			return err
 		}
-		return f(ctx, kv, s)
+		return done()
 	})
 }
 
@@ -127,25 +130,4 @@ func remark(r contract.WorkloadCosts, m contract.MeasuredCost) string {
 		words = append(words, "best")
 	}
 	return strings.Join(words, ", ")
-}
-
-// lastProfiles reads the ground truth; found is false before there is one.
-func lastProfiles(ctx context.Context, kv *bus.KV[contract.GroundTruth]) (s profile.Store, found bool, err error) {
-	e, err := kv.Get(ctx, contract.ProfilesKey)
-	if errors.Is(err, bus.ErrNotFound) {
-		return profile.Store{}, false, nil
-	}
-	return profile.Store(e.Value), err == nil, err
-}
-
-// setProfiles replaces the ground truth, whatever it is.
-func setProfiles(ctx context.Context, kv *bus.KV[contract.GroundTruth], s profile.Store) error {
-	_, err := kv.Modify(ctx, contract.ProfilesKey, func(there *contract.GroundTruth) (bool, error) {
-		if reflect.DeepEqual(*there, contract.GroundTruth(s)) {
-			return false, nil
-		}
-		*there = contract.GroundTruth(s)
-		return true, nil
-	})
-	return err
 }

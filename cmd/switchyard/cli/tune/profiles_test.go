@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
@@ -68,11 +67,7 @@ func TestProfilesTravelWithoutTheirTrainings(t *testing.T) {
 	if code, out, told := s.Run("tune", "profiles", "import", path); code != exit.OK || out != "1 workload known\n" {
 		t.Errorf("exit code %d: %s%s", code, out, told)
 	}
-	kv, err := console.OpenBucket(t.Context(), s.Bus, contract.Profiles)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if known, _, err := lastProfiles(t.Context(), kv); err != nil || len(known.Entries) != 1 || len(known.Heard) > 0 {
+	if known, err := s.Yard(clitest.Noon).GroundTruth(t.Context()); err != nil || len(known.Entries) != 1 || len(known.Heard) > 0 {
 		t.Errorf("imported %+v, error %v", known, err)
 	}
 }

@@ -100,6 +100,47 @@ class Uploaded(TypedDict, total=False):
     repeat: bool
 
 
+class _AuditEntry(TypedDict):
+    time: str
+    who: str
+    door: str
+    fact: str
+    entity: str
+    id: str
+    outcome: str
+
+
+class AuditEntry(_AuditEntry, total=False):
+    """AuditEntry is a request of a person or a role, and what became of it."""
+
+    why: str
+
+
+class _Book(TypedDict):
+    node: str
+    boot: str
+    sequence: int
+    to: str
+    stream_sequence: int
+    totals: Dict[str, Totals]
+    methods: List[str]
+    gap_seconds: float
+    running: Dict[str, Account]
+
+
+class Book(_Book, total=False):
+    """Book holds the energy booked for one node. Intervals and their place in the stream are stored with one compare-and-swap, so its sums are exact however often an interval is delivered: for each component, Measured = Attributed + Idle + Unattributed."""
+
+    co2e_g_per_kwh: float
+    missing: int
+    resets: int
+    wall_uj: int
+    owed_uj: int
+    recent_uj: Dict[str, int]
+    drawn_uw: Dict[str, int]
+    owners: Dict[str, Owner]
+
+
 class Budget(TypedDict, total=False):
     """Budget bounds an experiment; 0 is no bound. No new trial starts beyond it."""
 
@@ -208,6 +249,105 @@ class Factor(_Factor, total=False):
     at_start: bool
 
 
+class Feature(TypedDict):
+    """Feature is how one rate is scaled. Rates differ by factors, so their logarithm counts."""
+
+    name: str
+    median: float
+    scale: float
+
+
+class _GroundTruth(TypedDict):
+    seed: int
+    model: KindModel
+    fitted: int
+
+
+class GroundTruth(_GroundTruth, total=False):
+    """GroundTruth holds the knowledge about the workloads of trials: their signatures, what their settings cost, and the model that distinguishes their kinds. It holds signatures rather than names of clusters, so a new model loses nothing."""
+
+    entries: List[Workload]
+    given: KindModel
+    heard: List[LearntUpTo]
+
+
+class Group(TypedDict, total=False):
+    """Group holds what the jobs of a recurring group cost, and which of them are under way."""
+
+    attempts: List[GroupAttempt]
+    running: Dict[str, GroupChoice]
+    limits_watts: Dict[str, Any]
+    unlimited: Dict[str, Any]
+    taken: Dict[str, Any]
+    max_power_watts: float
+
+
+class _GroupAttempt(TypedDict):
+    batch_size: int
+    limit_watts: float
+    energy_joules: float
+    seconds: float
+    reached: bool
+
+
+class GroupAttempt(_GroupAttempt, total=False):
+    """GroupAttempt is one run of a recurring job that has ended."""
+
+    epochs: int
+
+
+class _GroupChoice(TypedDict):
+    batch_size: int
+
+
+class GroupChoice(_GroupChoice, total=False):
+    """GroupChoice is how the next attempt of a recurring job is to run."""
+
+    limit_watts: float
+    max_cost_joules: float
+    number: int
+
+
+class GroupTotals(TypedDict):
+    """GroupTotals adds up what the jobs of a group that reached their target used with one batch size."""
+
+    jobs: int
+    epochs: int
+    energy_joules: float
+    seconds: float
+
+
+class KindCluster(TypedDict):
+    """KindCluster is a kind of workload."""
+
+    centre: Dict[str, float]
+    threshold: float
+    members: int
+
+
+class KindModel(TypedDict):
+    """KindModel distinguishes kinds of workloads."""
+
+    features: List[Feature]
+    clusters: List[KindCluster]
+
+
+class LearntUpTo(TypedDict):
+    """LearntUpTo is the attempt and the epoch up to which a training was learnt."""
+
+    training: str
+    attempt: int
+    epoch: int
+
+
+class MeasuredCost(TypedDict):
+    """MeasuredCost is the mean cost of the epochs at one setting."""
+
+    setting: SettingValues
+    cost: float
+    epochs: int
+
+
 class MedianStopping(TypedDict, total=False):
     """MedianStopping is the rule of Google Vizier (KDD 2017): a running trial stops if its best score so far is below the median of the others' average up to the same epoch."""
 
@@ -236,6 +376,17 @@ class Objective(_Objective, total=False):
     minimise: bool
 
 
+class _Owner(TypedDict):
+    name: str
+
+
+class Owner(_Owner, total=False):
+    """Owner is the name, the user and the tenant of a job."""
+
+    user: str
+    tenant: str
+
+
 class _Parameter(TypedDict):
     name: str
     kind: Literal["choice", "uniform", "log_uniform", "int", "log_int"]
@@ -255,6 +406,14 @@ class PowerMeter(TypedDict, total=False):
 
     meter: str
     nodes: List[str]
+
+
+class PowerWindow(TypedDict):
+    """PowerWindow is what a device measured while it did the same work at one power limit."""
+
+    limit_watts: float
+    energy_joules: float
+    seconds: float
 
 
 class _Recurrence(TypedDict):
@@ -329,6 +488,15 @@ class ToldTrial(_ToldTrial, total=False):
     failed: bool
 
 
+class Totals(TypedDict):
+    """Totals are the parts of a component's energy."""
+
+    measured_uj: int
+    attributed_uj: int
+    idle_uj: int
+    unattributed_uj: int
+
+
 class _Trial(TypedDict):
     id: int
     job: str
@@ -383,6 +551,23 @@ class _TrialProfile(TypedDict):
 class TrialProfile(_TrialProfile, total=False):
     """TrialProfile is what nodes measured of a trial's job while it trained."""
 
+    signature: Signature
+
+
+class _Workload(TypedDict):
+    workload: str
+    default: SettingValues
+
+
+class Workload(_Workload, total=False):
+    """Workload holds the knowledge about one workload."""
+
+    name: str
+    kind: str
+    batch_size: float
+    unit: str
+    measured: List[MeasuredCost]
+    failed: List[SettingValues]
     signature: Signature
 
 
@@ -456,6 +641,14 @@ class Text(TypedDict):
 
     title: str
     sections: List[Section]
+
+
+_SeenWords = TypedDict("_SeenWords", {"from": "str"})
+
+
+class Seen(_SeenWords):
+    to: str
+    links: List[str]
 
 
 class _Account(TypedDict):
@@ -744,6 +937,26 @@ class EnergyProgress(_EnergyProgress, total=False):
     target: EpochEnergy
     losses: List[Loss]
     earlier: Account
+
+
+_EnergyRateWords = TypedDict("_EnergyRateWords", {"from": "str"})
+
+
+class EnergyRate(_EnergyRateWords):
+    """EnergyRate is the cost and carbon intensity of a kilowatt-hour from a time on; 0 if unknown."""
+
+    grams_per_kwh: float
+    price_per_kwh: float
+
+
+class _EnergyRates(TypedDict):
+    until: str
+
+
+class EnergyRates(_EnergyRates, total=False):
+    """EnergyRates are the current and forecast cost and carbon intensity of energy: each rate holds until the next one, the last one until until."""
+
+    rates: List[EnergyRate]
 
 
 class EnergySpec(TypedDict, total=False):
@@ -1059,6 +1272,22 @@ class NotifySpec(TypedDict, total=False):
     command: str
 
 
+class Outlook(TypedDict, total=False):
+    """Outlook is what the next plan would mean for one job, and for the others."""
+
+    allocation: Allocation
+    waiting: Waiting
+    predicted: Predicted
+    before: List[str]
+    holders: List[str]
+    starts: List[str]
+    moved: List[Move]
+    shifted: List[Shift]
+    shifted_more: int
+    power_w: float
+    energy: EnergyOutlook
+
+
 class OutlookAnswer(TypedDict):
     """OutlookAnswer is the answer of the planner."""
 
@@ -1140,6 +1369,17 @@ class Reason(_Reason, total=False):
 
     field: str
     hint: str
+
+
+class _Rehearsal(TypedDict):
+    job: Job
+
+
+class Rehearsal(_Rehearsal, total=False):
+    """Rehearsal is what would become of a job that is not submitted."""
+
+    plan: Outlook
+    rates: EnergyRates
 
 
 class ServerPart(TypedDict):
@@ -1594,6 +1834,40 @@ class ViewForecast(_ViewForecast, total=False):
     finish: Moment
 
 
+class _ViewGroup(TypedDict):
+    group: str
+    tenant: str
+    recurrences: int
+    batch_sizes: List[GroupBatch]
+    attempts: List[ViewRecurrence]
+
+
+class ViewGroup(_ViewGroup, total=False):
+    """group is a group of recurring jobs, as its record shows it."""
+
+    running: List[GroupJob]
+
+
+class _GroupBatch(TypedDict):
+    batch_size: int
+    jobs: int
+    energy_j: float
+    seconds: float
+
+
+class GroupBatch(_GroupBatch, total=False):
+    """GroupBatch is the mean of the jobs that reached their target with a batch size."""
+
+    limit_w: float
+
+
+class GroupJob(TypedDict):
+    """GroupJob is a running job with the batch size chosen for it."""
+
+    job: str
+    batch_size: int
+
+
 class Held(TypedDict):
     """Held are records of jobs."""
 
@@ -1668,6 +1942,15 @@ class KeptOff(_KeptOff, total=False):
     """KeptOff is a job that is kept off bad links."""
 
     waits: bool
+
+
+class Ledger(TypedDict):
+    """Ledger is what energy reports are made of."""
+
+    books: Dict[str, Book]
+    jobs: List[Job]
+    accounts: List[Account]
+    groups: Dict[str, Group]
 
 
 class Left(TypedDict):
@@ -1835,6 +2118,21 @@ class ViewPlan(_ViewPlan, total=False):
     holders: List[Holder]
 
 
+class _Probed(TypedDict):
+    nodes: int
+    flows: int
+    probed_links: int
+    links: List[NetLink]
+    ailing: List[UnhealthyNode]
+    ways: List[Seen]
+
+
+class Probed(_Probed, total=False):
+    """Probed is what probes say about the network, whole: with links that never had trouble."""
+
+    judged_at: str
+
+
 class _RecordsPerson(TypedDict):
     items: List[Person]
 
@@ -1875,6 +2173,21 @@ class RecordsNode(_RecordsNode, total=False):
     next: str
 
 
+class _ViewRecurrence(TypedDict):
+    recurrence: int
+    batch_size: int
+    limit_watts: float
+    energy_joules: float
+    seconds: float
+    reached: bool
+
+
+class ViewRecurrence(_ViewRecurrence, total=False):
+    """recurrence is a job that has ended. A job that missed its target belongs to the recurrence of the next job that reached it."""
+
+    epochs: int
+
+
 class _Rung(TypedDict):
     epochs: int
     reached: int
@@ -1910,6 +2223,8 @@ class Standing(_Standing, total=False):
 
     home: str
     pods: bool
+    namespace: str
+    terminal: str
     plan: ViewPlan
 
 

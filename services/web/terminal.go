@@ -1,0 +1,156 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/packets"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/index"
+	"github.com/switchyard-dl/switchyard/services/web/view"
+)
+
+// openTerminals counts the terminals of each person.
+type openTerminals struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// mostTerminals is how many terminals a person has open at once.
+const mostTerminals = 32
+
+func (o *openTerminals) begin(person string) (end func(), begun bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of[person] >= mostTerminals {
+		return nil, false
+	}
+	o.of[person]++
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.of[person]--; o.of[person] == 0 {
+			delete(o.of, person)
+		}
+	}, true
+}
+
+// terminal connects the terminal of a person with a job of his. The body of the request is what he types, the answer
+// what he sees, both in packets; the first packet is a train.TerminalRequest.
+func (s server) terminal(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	err := c.EnableFullDuplex() // else a refusal waits for the end of what is typed
+	var pipe *bus.Pipe
+	var end func()
+	if err == nil {
+		pipe, end, err = s.dialTerminal(r)
+	}
+	if err != nil {
+		writeProblem(w, asProblem(err))
+		return
+	}
+	defer end()
+	defer pipe.Close()
+	w.Header().Set("Content-Type", packets.MediaType)
+	w.WriteHeader(http.StatusOK)
+	if errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}), c.Flush()) != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	var both conc.WaitGroup
+	defer both.Wait()
+	stop := func() { cancel(); _ = c.SetReadDeadline(time.Now()) }
+	defer stop()
+	both.Go(func() {
+		defer stop()
+		typed(ctx, r.Body, pipe)
+	})
+	both.Go(func() {
+		defer stop()
+		pipe.Watch(ctx)
+	})
+	both.Go(func() {
+		select {
+		case <-s.closing:
+			stop()
+		case <-ctx.Done():
+		}
+	})
+	for {
+		packet, err := pipe.Receive(ctx)
+		if err == nil {
+			err = errors.Join(packets.Write(w, packet), c.Flush())
+		}
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // the person's end sees that the connection is lost, and comes again
+		}
+	}
+}
+
+// typed passes on what a person types, until he leaves.
+func typed(ctx context.Context, from io.Reader, to *bus.Pipe) {
+	for {
+		packet, err := packets.Read(from, 2*train.TerminalPacketSize)
+		if err != nil || to.Send(ctx, packet) != nil {
+			return
+		}
+	}
+}
+
+// dialTerminal opens a pipe to the executor that has the job which the path names, if it is the caller's: what is typed
+// runs with the owner's rights.
+func (s server) dialTerminal(r *http.Request) (pipe *bus.Pipe, end func(), err error) {
+	id, err := train.ParseJobID(r.PathValue("id"))
+	if err != nil {
+		return nil, nil, err
+	}
+	person, err := s.caller(r)
+	if err == nil && person.Name != "" { // the owner of the installation may what the executor may
+		if err = s.mayToJob(r, access.Attach, id); err == nil {
+			err = s.inTime(person)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	first, err := packets.Read(r.Body, 2*train.TerminalPacketSize)
+	var asks train.TerminalRequest
+	if err = errors.Join(err, json.Unmarshal(first, &asks)); err != nil {
+		return nil, nil, problemError{problem(http.StatusUnprocessableEntity, "the first packet: "+err.Error(), "")}
+	}
+	asks.Job = id
+	node := train.NodeID("")
+	s.known.read(func(x *index.Index) {
+		if job := x.Jobs.Get(string(id)); job != nil {
+			node = view.Stand(x, *job).Terminal
+		}
+	})
+	if node == "" {
+		return nil, nil, problemError{problem(http.StatusConflict, fmt.Sprintf("job %s does not run, or as a pod, to which Switchyard attaches no terminal", id), "")}
+	}
+	end, begun := s.terminals.begin(person.Name)
+	if !begun {
+		return nil, nil, problemError{problem(http.StatusTooManyRequests, fmt.Sprintf("%d terminals are open", mostTerminals), "close one")}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waiting)
+	defer cancel()
+	pipe, err = bus.Dial(ctx, s.bus, train.TerminalSubject(node), asks)
+	if err != nil {
+		end()
+		return nil, nil, asked(err)
+	}
+	return pipe, end, nil
+}
