@@ -15,11 +15,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/web/api"
 )
 
 // attacked is a running Switchyard, with a job that trains until it is cancelled.
@@ -106,6 +108,23 @@ func TestNobodyForgesFactsOrRecords(t *testing.T) {
 	a.unharmed()
 }
 
+// What `up` writes, its socket and its keys are for its owner alone.
+func TestWhatUpWritesIsItsOwners(t *testing.T) {
+	a := attack(t)
+	if info, err := os.Stat(a.data); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the data folder has mode %s, %v", info.Mode(), err)
+	}
+	paths := []string{filepath.Join(a.data, api.SocketName), filepath.Join(a.dir, "context.json")}
+	for _, role := range identity.Roles() {
+		paths = append(paths, a.keys().File(role))
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v", path, info, err)
+		}
+	}
+}
+
 // A job that was written into the register, as only admission and the operator can, does not start: admission has not
 // signed it.
 func TestNothingUnsignedStarts(t *testing.T) {
@@ -187,6 +206,55 @@ func TestNobodyAsksInAnothersName(t *testing.T) {
 	held := a.await("the hold", func(jobs map[train.JobID]train.Job) bool { return jobs["victim"].Wanted.State == train.WantHeld })
 	if by := held["victim"].Wanted.By; by != bus.Stranger {
 		t.Errorf("%q holds the victim", by)
+	}
+}
+
+// A user of the bus forges each fact that anyone may publish in the name of root, and tries all others: the facts of
+// services, their records and their questions. All are taken from the tables, so that a new subject is attacked, too.
+func TestEverySubjectIsAttacked(t *testing.T) {
+	a := attack(t)
+	user := a.as(identity.User)
+	open := map[string]bool{}
+	for _, k := range event.Kinds() {
+		m := forged(event.Subject{Entity: k.Entity, ID: "victim", Fact: k.Fact, Version: k.Version}.String(), k.Publisher, `{}`)
+		m.Header.Set(event.HeaderBy, "root")
+		m.Header.Set(event.HeaderProof, "web AAAA")
+		if k.Publisher != event.Anyone {
+			a.refuses(user, m)
+			continue
+		}
+		open[k.Entity+" "+k.Fact] = true
+		if _, err := user.RequestMsg(m, time.Minute); err != nil {
+			t.Errorf("%s: %v", m.Subject, err)
+		}
+	}
+	for _, b := range contract.Buckets() {
+		a.refuses(user, forged("$KV."+b.Name+".victim", "operator", `{}`))
+	}
+	asked := 0
+	for _, service := range identity.Services() {
+		for _, pattern := range identity.ServicePermissions(service).Subscribe {
+			if subject := strings.NewReplacer("*", "vm", ">", "x").Replace(pattern); strings.HasPrefix(subject, "switchyard.") {
+				a.refuses(user, forged(subject, "web", `{"job":"victim"}`))
+				asked++
+			}
+		}
+	}
+	if len(open) == 0 || asked == 0 {
+		t.Errorf("%d facts of anyone, %d questions", len(open), asked)
+	}
+	a.unharmed()
+	entries, err := audit.Read(a.ctx, a.bus, audit.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.ID == "victim" && e.Outcome == "refused" {
+			delete(open, e.Entity+" "+e.Fact)
+		}
+	}
+	for fact := range open {
+		t.Errorf("%s in the name of root is not refused", fact)
 	}
 }
 

@@ -257,6 +257,19 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
+// Who asks a plugin for a device learns how to open it: the kubelet alone may.
+func TestASocketIsRoots(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plugin.sock")
+	l, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %s, %v", info.Mode(), err)
+	}
+}
+
 func TestASocketThatIsRemovedIsMadeAnew(t *testing.T) {
 	dir := folder(t)
 	r := &rack{}

@@ -74,7 +74,7 @@ func (p *plugin) serveSocket(ctx context.Context, classic bool, every time.Durat
 	return errors.Join(watched, served)
 }
 
-// listen makes the socket. An existing one was left by a killed process.
+// listen makes the socket, for root alone, as the kubelet is. An existing one was left by a killed process.
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -84,6 +84,10 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("close %s to others: %w", path, err)
 	}
 	return l, nil
 }

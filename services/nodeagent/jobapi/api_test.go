@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,42 @@ func TestWhichAttemptsAreServed(t *testing.T) {
 	elsewhere.Node = "n2"
 	b.put(elsewhere)
 	b.wantError("GET", "/attempt/"+token+"3/has_to_stop/"+capability, "", 409, "FencedOff", "ended")
+}
+
+// Each request is sent with guesses, with the hashes that are on the bus, with the token of another attempt, by an
+// attempt that is over, and about a job on another node: each is refused, and changes nothing.
+func TestEveryRequestIsAttacked(t *testing.T) {
+	b := newBench(t, bustest.Start(t))
+	over, elsewhere := attempt(1), attempt(1)
+	over.Job, over.Phase, over.CapabilityHash = "over", train.PhaseExited, attemptindex.Hash("over")
+	elsewhere.Job, elsewhere.Node, elsewhere.CapabilityHash = "elsewhere", "n2", attemptindex.Hash("elsewhere")
+	for _, a := range []train.Attempt{attempt(1), over, elsewhere} {
+		b.put(a)
+	}
+	for _, r := range b.api.routes() {
+		for _, attack := range []struct{ token, capability string }{
+			{"", "guessed"},
+			{"", attemptindex.Hash(capability)},
+			{"/attempt/guessed", capability},
+			{"/attempt/" + attemptindex.Hash(token+"1"), capability},
+			{"/attempt/" + token + "2", capability},
+			{"/attempt/" + token + "1", "over"},
+			{"/attempt/" + token + "1", "elsewhere"},
+			{"/attempt/..%2f..%2fetc", capability},
+			{"", "..%2fj1"},
+		} {
+			path := attack.token + strings.Replace(r.path, "{capability}", attack.capability, 1)
+			if status, text := b.do(r.method, path, `{"done": 1}`); status != http.StatusNotFound && status != http.StatusConflict {
+				t.Errorf("%s %s: %d %s", r.method, path, status, text)
+			}
+		}
+	}
+	if entries, err := b.reports.List(within(t)); err != nil || len(entries) > 0 {
+		t.Errorf("reports of strangers: %+v, %v", entries, err)
+	}
+	if last, err := b.bus.LastSequence(within(t), event.StreamJobs); err != nil || last > 0 {
+		t.Errorf("%d facts of strangers, %v", last, err)
+	}
 }
 
 func TestBadBodies(t *testing.T) {

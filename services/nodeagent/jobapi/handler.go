@@ -83,13 +83,15 @@ func New(c Config) *API {
 	}
 }
 
-// Handler routes the requests.
-func (a *API) Handler() http.Handler {
-	mux := http.NewServeMux()
-	for _, route := range []struct {
-		method, path string
-		serve        func(context.Context, call) (answer, *refusal)
-	}{
+// route is a request of training code.
+type route struct {
+	method, path string
+	serve        func(context.Context, call) (answer, *refusal)
+}
+
+// routes is the table of the requests.
+func (a *API) routes() []route {
+	return []route{
 		{http.MethodGet, "/has_to_stop/{capability}", a.hasToStop},
 		{http.MethodPost, "/profiling/{capability}", a.profiling},
 		{http.MethodPost, "/end_epoch/{capability}", a.endEpoch},
@@ -101,7 +103,13 @@ func (a *API) Handler() http.Handler {
 		{http.MethodPost, "/v1/jobs/{capability}/trainer-status", a.trainerStatus},
 		{http.MethodGet, "/v1/jobs/{capability}/control", a.control},
 		{http.MethodPost, "/v1/jobs/{capability}/end", a.end},
-	} {
+	}
+}
+
+// Handler routes the requests.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range a.routes() {
 		h := a.serve(route.path, route.serve)
 		mux.Handle(route.method+" "+route.path, h)
 		mux.Handle(route.method+" /attempt/{token}"+route.path, h)

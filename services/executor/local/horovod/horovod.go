@@ -36,15 +36,16 @@ func Serve(port, workers int) (*Server, error) {
 		return nil, fmt.Errorf("serve the rendezvous of Horovod: %w", err)
 	}
 	h := &Server{workers: workers, values: map[string]map[string][]byte{}, finished: map[string]int{}}
-	h.server = http.Server{Handler: h, ReadHeaderTimeout: timeout, ReadTimeout: timeout}
+	h.server = http.Server{Handler: h, ReadHeaderTimeout: timeout, ReadTimeout: timeout, ConnContext: withPeer}
 	h.serving.Go(func() { _ = h.server.Serve(listener) })
 	return h, nil
 }
 
-// The bounds of a request. A value is the address of a process, of some hundred bytes.
+// The bounds of a request, and of what is kept. A value is the address of a process, of some hundred bytes.
 const (
-	timeout   = 10 * time.Second
-	valueSize = 1 << 20
+	timeout    = 10 * time.Second
+	valueSize  = 1 << 20
+	mostValues = 1 << 16
 )
 
 // Close ends the rendezvous; it does nothing if there is none.
@@ -56,6 +57,10 @@ func (h *Server) Close() {
 }
 
 func (h *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !mayMeet(r.Context()) {
+		http.Error(w, "this rendezvous is for the processes of one job", http.StatusForbidden)
+		return
+	}
 	scope, key, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if !found {
 		http.Error(w, "want /scope/key", http.StatusBadRequest)
@@ -78,6 +83,10 @@ func (h *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPut:
 		if h.values[scope] == nil {
 			h.values[scope] = map[string][]byte{}
+		}
+		if len(h.values)+len(h.values[scope]) > mostValues {
+			http.Error(w, "there is no room for more values", http.StatusInsufficientStorage)
+			return
 		}
 		h.values[scope][key] = body
 	case http.MethodDelete:

@@ -135,32 +135,44 @@ func refused(format string, args ...any) error {
 	return &RefusedError{fmt.Sprintf(format, args...)}
 }
 
+// acts are the requests that the launcher knows. known is what is written down of the job, groups are those of the
+// attempt.
+func (l *Launcher) acts() map[string]func(ctx context.Context, r request, known Record, groups cgroup.Groups, file *os.File) (left int, err error) {
+	return map[string]func(context.Context, request, Record, cgroup.Groups, *os.File) (int, error){
+		doLaunch: func(ctx context.Context, r request, known Record, _ cgroup.Groups, file *os.File) (int, error) {
+			return 0, l.launch(ctx, r, known, file)
+		},
+		doSignal: func(_ context.Context, r request, known Record, groups cgroup.Groups, _ *os.File) (int, error) {
+			if r.Attempt != known.Attempt || known.PID == 0 || known.BootID != bootID() {
+				return 0, nil
+			}
+			return 0, groups.Signal(known.PID, unix.SIGTERM)
+		},
+		doKill: func(_ context.Context, _ request, _ Record, groups cgroup.Groups, _ *os.File) (int, error) {
+			return groups.Kill(), nil
+		},
+		doRetune: func(_ context.Context, r request, known Record, groups cgroup.Groups, _ *os.File) (int, error) {
+			return 0, l.retune(r, known, groups)
+		},
+		doForget: func(_ context.Context, r request, _ Record, groups cgroup.Groups, _ *os.File) (int, error) {
+			return 0, l.forget(r, groups)
+		},
+	}
+}
+
 // do does what the service asks for.
 func (l *Launcher) do(ctx context.Context, r request, file *os.File) (left int, err error) {
+	act, is := l.acts()[r.Do]
+	if !is {
+		return 0, refused("the launcher does not know how to %.80q", r.Do)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, _, err := Read(l.layout(), r.Job.ID)
 	if err != nil {
 		return 0, err
 	}
-	if r.Do == doLaunch {
-		return 0, l.launch(ctx, r, known, file)
-	}
-	groups := l.trees.Of(train.Attempt{Job: r.Job.ID, Number: r.Attempt}.Name())
-	switch r.Do {
-	case doSignal:
-		if r.Attempt != known.Attempt || known.PID == 0 || known.BootID != bootID() {
-			return 0, nil
-		}
-		return 0, groups.Signal(known.PID, unix.SIGTERM)
-	case doKill:
-		return groups.Kill(), nil
-	case doRetune:
-		return 0, l.retune(r, known, groups)
-	case doForget:
-		return 0, l.forget(r, groups)
-	}
-	return 0, refused("the launcher does not know how to %.80q", r.Do)
+	return act(ctx, r, known, l.trees.Of(train.Attempt{Job: r.Job.ID, Number: r.Attempt}.Name()), file)
 }
 
 // retune tells the supervisor of an attempt how many processors each process gets. It moves the user's threads itself,

@@ -1,11 +1,22 @@
 package launcher
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -90,6 +101,96 @@ func TestAFolderOfAnotherIsNotTaken(t *testing.T) {
 	if err := makeFolder(link, 0, 0, ownMode); err == nil {
 		t.Error("a link is taken")
 	}
+}
+
+// Each request is sent by another user of the machine and by root, at a socket that lets everybody in, and gets no
+// answer: the kernel says who asks. Then the service itself asks for a job that nobody has signed and that has not run.
+func TestEveryRequestIsAttacked(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root, who alone can ask as other users")
+	}
+	const service, stranger = 64001, 64002
+	open, err := os.MkdirTemp("", "switchyard-launcher-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(open) })
+	key := filepath.Join(open, "admission.pub")
+	if err := errors.Join(os.Chmod(open, 0o755), os.WriteFile(key, []byte("UKEY\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	l := &Launcher{
+		config: Config{Socket: filepath.Join(open, "launcher.sock"), Jobs: filepath.Join(open, "jobs"), Key: key}, service: User{UID: service, GID: service},
+		firstUID: 1000, log: slog.New(slog.DiscardHandler),
+	}
+	listener, err := l.listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(l.config.Socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has mode %s, %v", info.Mode(), err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var serving conc.WaitGroup
+	serving.Go(func() { l.serve(ctx, listener) })
+	defer serving.Wait()
+	defer stop()
+	if err := os.Chmod(l.config.Socket, 0o666); err != nil { // what the mode would keep out
+		t.Fatal(err)
+	}
+	for do := range l.acts() {
+		r := request{Do: do, Job: train.Job{ID: "ghost", Spec: train.Spec{Name: "x", UID: 1000, Command: []string{"touch", filepath.Join(open, "touched")}}}, Attempt: 1}
+		for _, uid := range []int{stranger, 0} {
+			if said := askAs(t, uid, l.config.Socket, r); len(said) > 0 {
+				t.Errorf("user %d may ask for %s: %s", uid, do, said)
+			}
+		}
+		said := askAs(t, service, l.config.Socket, r)
+		if refused := strings.Contains(string(said), `"refused":true`); len(said) == 0 || refused != (do == doLaunch || do == doRetune) {
+			t.Errorf("the service asks for %s of a job that is not signed: %s", do, said)
+		}
+	}
+	if said := askAs(t, service, l.config.Socket, request{Do: "exec", Job: train.Job{ID: "ghost"}, Attempt: 1}); !strings.Contains(string(said), "does not know how") {
+		t.Errorf("a request that there is not: %s", said)
+	}
+	if _, err := os.Stat(filepath.Join(open, "touched")); err == nil {
+		t.Error("a job that is not signed ran")
+	}
+}
+
+// askAs sends a request as a user of the machine, and returns the answer. The thread that connects has his number for
+// the moment, and ends if it cannot become root again.
+func askAs(t *testing.T, uid int, socket string, r request) []byte {
+	t.Helper()
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	become := func(uid int) {
+		const same = ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	runtime.LockOSThread()
+	become(uid)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
+	become(0)
+	runtime.UnlockOSThread()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	at, is := conn.(*net.UnixConn)
+	if !is {
+		t.Fatalf("%T", conn)
+	}
+	_ = at.SetDeadline(time.Now().Add(time.Minute))
+	// Who is refused may find the socket closed before he has written all.
+	_, _ = at.Write(append([]byte{0}, data...))
+	_ = at.CloseWrite()
+	said, _ := io.ReadAll(at)
+	return said
 }
 
 func FuzzDecode(f *testing.F) {
