@@ -100,8 +100,9 @@ func (d *handler) follow(ctx context.Context, id train.JobID, m bus.Message) ([]
 	return d.unfold(ctx, id, m)
 }
 
-// unfold returns what a fact of an array means for its jobs, and what the end of its last job means for those that wait
-// for the array. The keys of these facts follow from the array, so no repetition submits a job twice or leaves one out.
+// unfold publishes what a fact of an array means for its jobs, and returns what the end of the last one means for those
+// that wait for the array. The keys of these facts follow from the array, so no repetition submits a job twice or
+// leaves one out.
 func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
 	kind, _ := event.Find(m.Parsed)
 	array := m.Parsed.Fact == event.FactAdmitted && bytes.Contains(m.Data, []byte(`"array"`))
@@ -137,7 +138,10 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 			facts = append(facts, passedOn(m, member, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence)))
 		}
 	}
-	return facts, nil
+	for i := range facts {
+		facts[i].Cause, facts[i].TraceParent = m.Key, m.TraceParent
+	}
+	return nil, d.bus.PublishTogether(ctx, facts...)
 }
 
 // passedOn returns a request as one about another job, or as a later one. Admission then vouches for who asks.
