@@ -142,7 +142,7 @@ func (i *installed) queue(jobs int) {
 	side := pool.New().WithMaxGoroutines(writers)
 	for n := range jobs {
 		side.Go(func() {
-			spec := train.Spec{Name: "long", Project: fmt.Sprintf("p%d", n%10), Command: []string{"sh", "-c", "while [ -d '" + i.dir + "' ]; do sleep 1; done"}}
+			spec := train.Spec{Name: "long", Project: fmt.Sprintf("p%d", n%10), Command: untilRemoved(i.dir)}
 			submit(i.b, conn, train.JobID(fmt.Sprintf("job-%05d", n)), spec)
 		})
 	}

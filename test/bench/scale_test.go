@@ -35,7 +35,7 @@ func BenchmarkLongQueue(b *testing.B) {
 		conn := bustest.ConnectWith(b, bus.Config{URL: server.URL(), Keys: string(keys), Name: "cli"})
 		swaps := bareSwaps(b, server.URL(), keys, 10000)
 		up(b, server.URL(), keys)
-		long := train.Spec{Name: "long", Command: []string{"sleep", "3600"}}
+		long := train.Spec{Name: "long", Command: untilRemoved(b.TempDir())}
 		submit(b, conn, "running", long)
 		seen := newSeen(b, conn)
 		seen.await(event.FactStarted, 1)
@@ -64,6 +64,11 @@ func BenchmarkLongQueue(b *testing.B) {
 		b.ReportMetric(cancelled.Seconds(), "cancel-s")
 		b.ReportMetric(0, "ns/op")
 	}
+}
+
+// untilRemoved is the command of a job that ends when the folder is removed, as those of a benchmark are at its end.
+func untilRemoved(dir string) []string {
+	return []string{"sh", "-c", "while [ -d '" + dir + "' ]; do sleep 1; done"}
 }
 
 func submit(b *testing.B, conn *bus.Bus, id train.JobID, spec train.Spec) {
