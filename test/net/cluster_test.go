@@ -71,15 +71,19 @@ func (c *cluster) probing() []string {
 func newCluster(t *testing.T) *cluster { return startCluster(t, setup{}) }
 
 // setup is what differs between clusters: named gives the planner the topology, at other addresses of the same
-// interfaces for probes.
+// interfaces for probes. A link may be slow before anything starts.
 type setup struct {
 	named bool
 	at    func(string) string
+	slow  *link
 }
 
 func startCluster(t *testing.T, s setup) *cluster {
 	t.Helper()
 	l := newLab(t)
+	if s.slow != nil {
+		t.Cleanup(l.slowDown(*s.slow))
+	}
 	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}, named: s.named}
 	c.build("planner", "profiler", "admission", "nodeagent")
 	server, err := busserver.Start(busserver.Options{Open: true, Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})

@@ -120,6 +120,25 @@ func TestSlowLinksAreNamed(t *testing.T) {
 	}
 }
 
+// A link that was slow before anybody probed it is named, and no other.
+func TestALinkThatIsSlowFromTheStartIsNamed(t *testing.T) {
+	bad := links()[2*hosts+3]
+	c := startCluster(t, setup{named: true, slow: &bad})
+	began, seen := time.Now(), c.followTurns()
+	var reported []string
+	until(t, learnedWithin+2*namedWithin, func() (bool, string) {
+		reported = append(reported, seen.take()...)
+		return len(reported) > 0, "nothing is named"
+	})
+	<-time.After(namedWithin)
+	t.Logf("named %v after the start: %v", time.Since(began).Round(time.Second), reported)
+	for _, turn := range append(reported, seen.take()...) {
+		if !strings.HasPrefix(turn, c.id(bad)+" "+event.FactDegraded) || !strings.Contains(turn, string(train.LinkIsSlow)) {
+			t.Errorf("published %s", turn)
+		}
+	}
+}
+
 // nameSlow makes packets wait before a link until it, and no other, is named, and then until it has recovered.
 func (c *cluster) nameSlow(t *testing.T, seen *turns, bad link) {
 	began := time.Now()

@@ -103,12 +103,13 @@ func newSlotCounter() slotCounter {
 	return slotCounter{counts: counts{}, lastArrival: map[int64]time.Time{}, late: map[uint32]time.Duration{}, stalled: map[int64]bool{}}
 }
 
-// count counts a probe in its slot, or records that the slot was reported without it.
-func (s *slotCounter) count(in packet, now time.Time) {
+// count counts a probe, which waited on this node for a while, in its slot, or records that the slot was reported
+// without it.
+func (s *slotCounter) count(in packet, now time.Time, waited time.Duration) {
 	number := SlotOf(in.sent)
 	switch {
 	case number > s.reported:
-		s.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent))
+		s.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent)-waited)
 		s.lastArrival[number] = now
 	case now.Sub(endOf(number)) >= settle:
 		s.tooLate(in, now.Sub(in.sent))

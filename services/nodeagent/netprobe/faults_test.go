@@ -86,8 +86,8 @@ func TestAWrongClockIsReportedAndNotCounted(t *testing.T) {
 	}
 	for i, age := range []time.Duration{2 * time.Minute, -5 * time.Minute} {
 		at := netip.AddrPort{}
-		p.answer(p.listeners[0], packet{kind: kindProbe, flow: uint32(i), session: 1, sequence: 1, sent: now.Add(-age)}, at, now)
-		p.answer(p.listeners[0], packet{kind: kindTrace, flow: 9, session: 1, sequence: 2, sent: now.Add(-age)}, at, now)
+		p.answer(p.listeners[0], packet{kind: kindProbe, flow: uint32(i), session: 1, sequence: 1, sent: now.Add(-age)}, at, now, 0)
+		p.answer(p.listeners[0], packet{kind: kindTrace, flow: 9, session: 1, sequence: 2, sent: now.Add(-age)}, at, now, 0)
 	}
 	got, over := p.Report(now.Add(2*train.ProbeSlot + settle))
 	if want := []train.LateProbes{{Flow: 0, BehindSeconds: 120}, {Flow: 1, BehindSeconds: -300}}; !over || !slices.Equal(got.Late, want) || len(got.Received) != 0 {
@@ -118,7 +118,7 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 	sequence := uint64(0)
 	waited := func(sent time.Duration) {
 		sequence++
-		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: begin.Add(sent)}, netip.AddrPort{}, resumed)
+		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: begin.Add(sent)}, netip.AddrPort{}, resumed, 0)
 	}
 	waited(22 * time.Second)
 	for slot, want := range []bool{false, false, true, true} {
@@ -150,7 +150,7 @@ func TestReportsFollowAClockThatIsSet(t *testing.T) {
 			for end := now.Add(d); now.Before(end); now = now.Add(beatInterval) {
 				if now.Nanosecond() == 0 {
 					sequence++
-					p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: now}, netip.AddrPort{}, now)
+					p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: now}, netip.AddrPort{}, now, 0)
 				}
 				if got, over := p.Report(now); over {
 					all = append(all, got)

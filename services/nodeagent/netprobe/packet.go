@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -54,11 +55,16 @@ type packet struct {
 	hops  byte
 	flags flags
 	flow  uint32
+	// held is how long a probe waited on its target's node until the answer was made, at most maxHeld; 0 in a probe.
+	held time.Duration
 	// session is drawn at random whenever an agent starts; sequence counts from there.
 	session  uint64
 	sequence uint64
 	sent     time.Time
 }
+
+// maxHeld is the longest time that the 32 bits for nanoseconds hold.
+const maxHeld = math.MaxUint32 * time.Nanosecond
 
 const (
 	magic     = 0x59415244
@@ -79,7 +85,7 @@ func (p packet) append(data, key []byte) []byte {
 	data = binary.BigEndian.AppendUint32(data, magic)
 	data = append(data, byte(p.kind), p.dscp, p.hops, byte(p.flags))
 	data = binary.BigEndian.AppendUint32(data, p.flow)
-	data = binary.BigEndian.AppendUint32(data, 0)
+	data = binary.BigEndian.AppendUint32(data, uint32(min(max(p.held, 0), maxHeld)))
 	data = binary.BigEndian.AppendUint64(data, p.session)
 	data = binary.BigEndian.AppendUint64(data, p.sequence)
 	data = binary.BigEndian.AppendUint64(data, uint64(p.sent.UnixNano()))
@@ -96,6 +102,7 @@ func parse(data, key []byte) (packet, error) {
 	}
 	return packet{
 		kind: kind(data[4]), dscp: data[5], hops: data[6], flags: flags(data[7]), flow: binary.BigEndian.Uint32(data[8:]),
+		held:    time.Duration(binary.BigEndian.Uint32(data[12:])),
 		session: binary.BigEndian.Uint64(data[16:]), sequence: binary.BigEndian.Uint64(data[24:]),
 		sent: time.Unix(0, int64(binary.BigEndian.Uint64(data[32:]))),
 	}, nil

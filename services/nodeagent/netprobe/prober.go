@@ -335,20 +335,20 @@ func (p *Prober) probe(f outgoing, now time.Time, why purpose) {
 func (p *Prober) read(s *socket) {
 	data := make([]byte, 2048)
 	for {
-		n, from, err := s.conn.ReadFromUDPAddrPort(data)
+		n, from, waited, err := s.receive(data)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // a router has rejected something
 			p.refused(s)
 		default:
-			p.handle(s, data[:n], from, time.Now())
+			p.handle(s, data[:n], from, time.Now(), waited)
 		}
 	}
 }
 
-// handle counts and answers a probe, or records an answer.
-func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Time) {
+// handle counts and answers a probe, or records an answer. Before, the packet waited on this node for a while.
+func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Time, waited time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	in, err := parse(data, p.list.Key)
@@ -357,12 +357,12 @@ func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Ti
 	}
 	switch in.kind {
 	case kindProbe, kindTrace:
-		p.answer(s, in, from, now)
+		p.answer(s, in, from, now, waited)
 	case kindReply:
 		w, open := p.waiting[in.sequence]
 		if open && in.session == p.session && in.flow == w.flow.id {
 			delete(p.waiting, in.sequence)
-			p.counts.at(w.sent).acked(w.flow.id, now.Sub(w.sent))
+			p.counts.at(w.sent).acked(w.flow.id, max(now.Sub(w.sent)-waited-in.held, 0))
 		}
 	case kindTraceReply:
 		if in.session == p.session {
@@ -373,7 +373,7 @@ func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Ti
 
 // answer counts a received probe and, if it asks for that and the budget allows, answers it. The count does not depend
 // on the answer.
-func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time) {
+func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time, waited time.Duration) {
 	if age := now.Sub(in.sent); age.Abs() > staleAfter {
 		p.tooLate(in, age) // a replay, or from a wrong clock: it is no loss
 		return
@@ -382,7 +382,7 @@ func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time
 		return
 	}
 	if in.kind == kindProbe {
-		p.count(in, now)
+		p.count(in, now, waited)
 	}
 	if in.flags&isSuspected != 0 {
 		p.schedule.Told(now)
@@ -391,6 +391,6 @@ func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time
 		return
 	}
 	out := in
-	out.kind = in.kind.answer()
+	out.kind, out.held = in.kind.answer(), waited
 	_ = s.send(out.append(nil, p.list.Key), from, int(in.dscp), 0)
 }

@@ -190,6 +190,49 @@ func TestAProbeIsAnsweredOnceAndForgedOnesNever(t *testing.T) {
 	}
 }
 
+// The time for which a packet waits for a busy process is subtracted, on the node that answers and on the one that
+// asked.
+func TestTheWaitForTheProcessIsNotCounted(t *testing.T) {
+	s, err := openSocket(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.conn.Close()
+	before := time.Now()
+	if err := s.send([]byte("x"), s.local, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	there := time.Now()
+	until(t, "20 ms have passed", func() bool { return time.Since(there) > 20*time.Millisecond })
+	least := time.Since(there)
+	n, _, waited, err := s.receive(make([]byte, 10))
+	if most := time.Since(before); err != nil || n != 1 || waited < least-time.Millisecond || waited > most+time.Millisecond {
+		t.Errorf("%d bytes waited %v, want %v to %v: %v", n, waited, least, most, err)
+	}
+
+	a, b := open(t, "127.0.0.1:0"), open(t, "127.0.0.1:0")
+	defer a.close()
+	defer b.close()
+	use(t, a, b, train.Pinglist{Key: []byte("k"), Probes: []train.Flow{flow(a, b, 0)}})
+	sent := time.Now()
+	a.tick(sent)
+	target, source := b.listeners[0], a.sockets[netip.MustParseAddrPort(flow(a, b, 0).Source)]
+	data := make([]byte, 2048)
+	pass := func(p *Prober, at *socket, took, waited time.Duration) {
+		n, from, _, err := at.receive(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.handle(at, data[:n], from, sent.Add(took+waited), waited)
+	}
+	pass(b, target, 2*time.Millisecond, 30*time.Millisecond)
+	pass(a, source, 35*time.Millisecond, 50*time.Millisecond)
+	got, came := a.counts.take(SlotOf(sent)).Sent, b.counts.take(SlotOf(sent)).Received
+	if len(got) != 1 || len(came) != 1 || got[0].RTTSeconds != 0.005 || came[0].DelaySeconds != 0.002 {
+		t.Errorf("sent %+v, received %+v: want a round trip of 5 ms, one way of 2 ms", got, came)
+	}
+}
+
 func TestALostProbeIsConfirmed(t *testing.T) {
 	a, b := open(t, "127.0.0.1:0"), open(t, "127.0.0.1:0")
 	defer b.close()
@@ -224,7 +267,7 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 	begin := hour().Add(train.ProbeSlot) // of the first whole slot
 	end := begin.Add(train.ProbeSlot)
 	probe := func(sequence uint64, sent, comes time.Time) {
-		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: sent}, netip.AddrPort{}, comes)
+		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: sent}, netip.AddrPort{}, comes, 0)
 	}
 	ran := begin
 	report := func(at time.Time) (event.ProbesCounted, bool) {

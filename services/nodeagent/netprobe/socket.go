@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,8 @@ func openSocket(ctx context.Context, at netip.AddrPort) (*socket, error) {
 		var failed error
 		err := raw.Control(func(fd uintptr) {
 			failed = unix.SetsockoptInt(int(fd), level, option, 1)
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) // else waits are unknown
+
 			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBytes) != nil { // needs a privilege
 				failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBytes))
 			}
@@ -100,6 +103,41 @@ func appendControl(data []byte, level, name, value int32) []byte {
 	data = binary.NativeEndian.AppendUint32(data, uint32(name))
 	data = binary.NativeEndian.AppendUint32(data, uint32(value))
 	return append(data, make([]byte, end-len(data))...)
+}
+
+// receive waits for a datagram. waited is how long it lay in the kernel before this process got to run, 0 if unknown.
+// On a busy machine that is milliseconds, which say nothing about the network.
+func (s *socket) receive(data []byte) (n int, from netip.AddrPort, waited time.Duration, err error) {
+	const timespec = 16 // bytes, on machines of 64 bits; less on others
+	control := make([]byte, unix.CmsgSpace(timespec))
+	n, m, _, from, err := s.conn.ReadMsgUDPAddrPort(data, control)
+	if err != nil {
+		return 0, from, 0, err
+	}
+	if arrived, known := arrival(control[:m]); known {
+		waited = time.Since(arrived)
+	}
+	if waited < 0 || waited > stalledAfter { // the clock was set meanwhile
+		waited = 0
+	}
+	return n, from, waited, nil
+}
+
+// arrival returns when the kernel got a datagram, from the ancillary data that came with it.
+func arrival(control []byte) (time.Time, bool) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Time{}, false
+	}
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_SOCKET || m.Header.Type != unix.SCM_TIMESTAMPNS {
+			continue
+		}
+		var at unix.Timespec
+		_, err := binary.Decode(m.Data, binary.NativeEndian, &at)
+		return time.Unix(at.Unix()), err == nil
+	}
+	return time.Time{}, false
 }
 
 // refusal is what a router or the target answered to a datagram.

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// weather describes a slot of the triangle: delays of links, and how far clocks of nodes are ahead, in seconds.
+// weather describes a slot of a mesh: delays of links, and how far clocks of nodes are ahead, in seconds.
 type weather struct {
 	delay map[string]float64
 	ahead map[train.NodeID]float64
@@ -19,11 +19,11 @@ type weather struct {
 const usualTrip = 200e-6
 
 // timedSlot makes all nodes report a slot without losses.
-func (w *triangle) timedSlot(number int64, is weather, dice *rand.Rand) string {
+func (w *mesh) timedSlot(number int64, is weather, dice *rand.Rand) string {
 	way := func(from, to train.NodeID) float64 {
 		return usualTrip/2 + is.delay["out-"+string(from)] + is.delay["in-"+string(to)] + 20e-6*dice.Float64()
 	}
-	for _, node := range []train.NodeID{"a", "b", "c"} {
+	for _, node := range w.nodes {
 		c := event.ProbesCounted{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 		for _, f := range w.flows {
 			there, back := way(f.From, f.To), way(f.To, f.From)
@@ -51,7 +51,7 @@ func (w *triangle) timedSlot(number int64, is weather, dice *rand.Rand) string {
 }
 
 // play goes through the weather slot by slot and returns the transitions.
-func play(w *triangle, from int64, slots int, is weather, dice *rand.Rand) string {
+func play(w *mesh, from int64, slots int, is weather, dice *rand.Rand) string {
 	all := ""
 	for i := range slots {
 		all += w.timedSlot(from+int64(i), is, dice)
@@ -114,6 +114,54 @@ func TestAClockThatIsSetWhileTheWayBackIsLongIsNoSlowLink(t *testing.T) {
 	long.ahead = map[train.NodeID]float64{"a": -0.05}
 	if got := play(w, 152, 40, long, dice); strings.Contains(got, "out-a") {
 		t.Errorf("a clock that goes behind: %s", got)
+	}
+}
+
+// Where most flows are well, a link that is slow from the start is named, and known again after a restart. Clocks that
+// differ hide it or divide the wait between its directions, and accuse nobody else.
+func TestALinkThatIsSlowFromTheStartIsNamed(t *testing.T) {
+	nodes := []train.NodeID{"a", "b", "c", "d", "e", "f"}
+	dice := rand.New(rand.NewPCG(1, 2))
+	for _, link := range []string{"out-a", "in-d"} {
+		w, slow := newMesh(nodes...), weather{delay: map[string]float64{link: 0.012}}
+		got := play(w, 100, 40, slow, dice)
+		if want := fmt.Sprintf("108: %s slow degraded=true 12 ms;", link); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		after := newMesh(nodes...)
+		for _, l := range w.published {
+			after.Recall(l)
+		}
+		if got := play(after, 140, 40, slow, dice); got != "" {
+			t.Errorf("after a restart: %s", got)
+		}
+		if got := play(after, 180, 40, weather{}, dice); !strings.Contains(got, link+" slow degraded=false") || strings.Count(got, ";") != 1 {
+			t.Errorf("after %s was slow: %s", link, got)
+		}
+		if got := play(after, 220, 10, slow, dice); !strings.Contains(got, link+" slow degraded=true 12 ms") {
+			t.Errorf("once more: %s", got)
+		}
+	}
+	for _, ahead := range []float64{0.006, -0.006, 0.05, -0.05} {
+		is := weather{delay: map[string]float64{"out-a": 0.012}, ahead: map[train.NodeID]float64{"a": ahead, "c": -ahead}}
+		got := play(newMesh(nodes...), 100, 40, is, dice)
+		if others := strings.NewReplacer("out-a", "", "in-a", "").Replace(got); strings.Contains(others, "out-") || strings.Contains(others, "in-") {
+			t.Errorf("clocks that go %v s apart: %s", ahead, got)
+		}
+	}
+}
+
+// A clock that was wrong from the start is no slow link, and no more are far and near nodes.
+func TestDistancesAndClocksAreNoSlowLinks(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	w := newMesh("a", "b", "c", "d", "e", "f")
+	is := weather{ahead: map[train.NodeID]float64{"a": 0.05, "b": -0.02}, delay: map[string]float64{"in-a": 0.0004, "in-b": 0.0008}}
+	if got := play(w, 100, 40, is, dice); got != "" {
+		t.Errorf("wrong clocks: %s", got)
+	}
+	far := map[string]float64{"out-a": 0.02, "out-b": 0.02, "out-c": 0.02}
+	if got := play(newMesh("a", "b", "c", "d", "e", "f"), 100, 40, weather{delay: far}, dice); got != "" {
+		t.Errorf("a half of the flows is from far: %s", got)
 	}
 }
 

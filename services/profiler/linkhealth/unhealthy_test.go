@@ -11,8 +11,8 @@ import (
 
 // reportAll makes every node report a slot in which each flow sent 100 probes and lost none, unless change alters it;
 // if change returns false, the node reports nothing.
-func (w *triangle) reportAll(number int64, change func(node train.NodeID, c *event.ProbesCounted) bool) (transitions, unhealthy string) {
-	for _, node := range []train.NodeID{"a", "b", "c"} {
+func (w *mesh) reportAll(number int64, change func(node train.NodeID, c *event.ProbesCounted) bool) (transitions, unhealthy string) {
+	for _, node := range w.nodes {
 		c := event.ProbesCounted{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 		for _, f := range w.flows {
 			if f.From == node {
@@ -155,10 +155,10 @@ func TestANodeThatAnotherOneKeptWaitingHasNoWrongClock(t *testing.T) {
 	}
 }
 
-// only restricts probing to some flows of the triangle.
-func (w *triangle) only(flows ...train.Flow) *triangle {
+// only restricts probing to some flows of the mesh.
+func (w *mesh) only(flows ...train.Flow) *mesh {
 	w.flows = flows
-	for _, node := range []train.NodeID{"a", "b", "c"} {
+	for _, node := range w.nodes {
 		list := train.Pinglist{}
 		for _, f := range flows {
 			if f.From == node {

@@ -11,15 +11,17 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// triangle is three nodes; each probes both others, over a link out of itself and a link into the other.
-type triangle struct {
+// mesh is some nodes; each probes all others, over a link out of itself and a link into the other.
+type mesh struct {
 	*Watch
+	nodes []train.NodeID
 	flows []train.Flow
 }
 
-func newTriangle() *triangle {
-	w := &triangle{Watch: New()}
-	nodes := []train.NodeID{"a", "b", "c"}
+func newTriangle() *mesh { return newMesh("a", "b", "c") }
+
+func newMesh(nodes ...train.NodeID) *mesh {
+	w := &mesh{Watch: New(), nodes: nodes}
 	for _, from := range nodes {
 		list := train.Pinglist{}
 		for _, to := range nodes {
@@ -36,15 +38,15 @@ func newTriangle() *triangle {
 }
 
 // slot makes a slot reported and judged.
-func (w *triangle) slot(number int64, bad string, lost int, silent ...train.NodeID) []Transition {
+func (w *mesh) slot(number int64, bad string, lost int, silent ...train.NodeID) []Transition {
 	w.report(number, bad, lost, silent...)
 	return w.Judge(number, begin(number))
 }
 
 // report makes all nodes but the silent ones report a slot in which each flow sent 100 probes and a link lost some
 // of them.
-func (w *triangle) report(number int64, bad string, lost int, silent ...train.NodeID) {
-	for _, node := range []train.NodeID{"a", "b", "c"} {
+func (w *mesh) report(number int64, bad string, lost int, silent ...train.NodeID) {
+	for _, node := range w.nodes {
 		c := event.ProbesCounted{Slot: number}
 		for _, f := range w.flows {
 			if f.From == node {
@@ -188,7 +190,7 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 }
 
 // caughtUp returns which slots are judged at a time.
-func (w *triangle) caughtUp(now time.Time) (slots []int64) {
+func (w *mesh) caughtUp(now time.Time) (slots []int64) {
 	for _, slot, judged := w.Next(now); judged; _, slot, judged = w.Next(now) {
 		slots = append(slots, slot)
 	}
