@@ -64,13 +64,54 @@ func TestGangsAreKeptOffTheLossyLink(t *testing.T) {
 	})
 }
 
+// A job with parameter servers is moved with them to other nodes when a link to one of its nodes loses packets.
+func TestAJobWithParameterServersLeavesTheLossyLink(t *testing.T) {
+	c := newCluster(t)
+	c.awaitPaths()
+	spec := gang("servers", 2*gpus)
+	spec.Strategy, spec.ParameterServers = train.StrategyParameterServer, &train.ServersSpec{Max: 2, Cores: 1}
+	c.submitSpec("servers", spec)
+	// allocated waits until the job has two nodes, its servers on them, and none of them is to be left.
+	allocated := func(left train.NodeID, because string) (first train.NodeID) {
+		until(t, 4*namedWithin, func() (bool, string) {
+			p := c.plan()
+			i := slices.IndexFunc(p.Allocations, func(a train.Allocation) bool { return a.Job == "servers" })
+			if i < 0 {
+				return false, fmt.Sprintf("waiting: %+v, record: %+v", p.Waiting, c.record("servers"))
+			}
+			a := p.Allocations[i]
+			on := func(node train.NodeID) bool {
+				return slices.ContainsFunc(a.Places(), func(part train.Part) bool { return part.Node == node })
+			}
+			first = a.Places()[0].Node
+			beside := !slices.ContainsFunc(a.Servers, func(s train.ServerPart) bool { return !on(s.Node) })
+			return len(a.Places()) == 2 && a.ServerCount() == 2 && beside && !on(left) && strings.Contains(a.Reason.Message, because), fmt.Sprintf("%+v", a)
+		})
+		return first
+	}
+	left := allocated("", "")
+	bad := links()[slices.IndexFunc(links(), func(k link) bool { return k.namespace == string(left) })]
+	c.lose(bad, 0.2)
+	lost := time.Now()
+	to := allocated(left, bad.id())
+	t.Logf("moved from %s to %s %v after the first lost packet", left, to, time.Since(lost).Round(time.Second))
+}
+
 // submit publishes a job over a number of devices.
 func (c *cluster) submit(id train.JobID, devices int) {
 	c.t.Helper()
-	spec := train.Spec{
+	c.submitSpec(id, gang(id, devices))
+}
+
+func gang(id train.JobID, devices int) train.Spec {
+	return train.Spec{
 		Name: string(id), Image: "trainer", Command: []string{"/trainer"}, BatchSize: 10, TrainingSetSize: 10_000, MaxEpochs: 10,
 		Strategy: train.StrategyAllReduce, MinDevices: devices, MaxDevices: devices,
 	}
+}
+
+func (c *cluster) submitSpec(id train.JobID, spec train.Spec) {
+	c.t.Helper()
 	if err := c.bus.Publish(c.t.Context(), event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
 		c.t.Fatal(err)
 	}
