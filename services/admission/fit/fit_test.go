@@ -295,7 +295,12 @@ func TestRefusals(t *testing.T) {
 		{"ports of a process", spec(func(s *train.Spec) {
 			s.Ports = []train.PortMapping{{NodePort: 30000, ContainerPort: 30000}, {NodePort: 30001, ContainerPort: 6006}}
 		}), []string{
-			"NotSupported ports[1]: a process without an image listens on the node itself: port 30001 cannot lead to port 6006 (listen on port 30001 and give 30001 for both, or run it in an image)",
+			"NotSupported ports[1]: a job that is no pod listens on the node itself: port 30001 cannot lead to port 6006 (listen on port 30001 and give 30001 for both)",
+		}},
+		{"ports of a container without Kubernetes", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Image, s.Ports, w.Nodes[0].ContainerRuntime = "trainer", []train.PortMapping{{NodePort: 30001, ContainerPort: 6006}}, "docker"
+		}, []string{
+			"NotSupported ports[0]: a job that is no pod listens on the node itself: port 30001 cannot lead to port 6006 (listen on port 30001 and give 30001 for both)",
 		}},
 		{"fewer than least", spec(func(s *train.Spec) { s.MinDevices, s.MaxDevices = 2, 1 }), []string{"Contradiction min_devices: min_devices is 2, max_devices 1"}},
 		{"single device on two", spec(func(s *train.Spec) { s.SingleDevice, s.MinDevices = true, 2 }), []string{

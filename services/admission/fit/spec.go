@@ -547,6 +547,7 @@ func (c *checker) ports() {
 		return
 	}
 	first := map[int]int{}
+	pods := len(c.where.Nodes) == 0 || slices.ContainsFunc(c.where.Nodes, inCluster)
 	for i, p := range c.spec.Ports {
 		field := fmt.Sprintf("ports[%d]", i)
 		c.between(field+".node_port", int64(p.NodePort), FirstNodePort, 65535, "")
@@ -556,9 +557,9 @@ func (c *checker) ports() {
 			continue
 		}
 		first[p.NodePort] = i
-		if c.spec.Image == "" && p.NodePort >= FirstNodePort && p.ContainerPort > 0 && p.ContainerPort <= 65535 && p.NodePort != p.ContainerPort {
-			c.refuse("NotSupported", field, fmt.Sprintf("listen on port %d and give %[1]d for both, or run it in an image", p.NodePort),
-				"a process without an image listens on the node itself: port %d cannot lead to port %d", p.NodePort, p.ContainerPort)
+		if (c.spec.Image == "" || !pods) && p.NodePort >= FirstNodePort && p.ContainerPort > 0 && p.ContainerPort <= 65535 && p.NodePort != p.ContainerPort {
+			c.refuse("NotSupported", field, fmt.Sprintf("listen on port %d and give %[1]d for both", p.NodePort),
+				"a job that is no pod listens on the node itself: port %d cannot lead to port %d", p.NodePort, p.ContainerPort)
 		}
 	}
 }
