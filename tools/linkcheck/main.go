@@ -1,7 +1,8 @@
 // Command linkcheck keeps the references in Markdown files true: a relative link leads to a file and, if it names one,
-// to a heading there; a path to code and a key of switchyard.yaml exist. In Go files it checks the names of pages under
-// docs. With -bin it runs the programs in that folder with --help, and checks that the commands and flags in the pages
-// exist.
+// to a heading there; a link with the name of a test leads to the file that has it; a table with the column "shown by"
+// has no empty row there; a path to code and a key of switchyard.yaml exist. In Go files it checks the names of pages
+// under docs. With -bin it runs the programs in that folder with --help, and checks that the commands and flags in the
+// pages exist.
 package main
 
 import (
@@ -49,8 +50,13 @@ func check(root string) ([]string, error) {
 		if err != nil {
 			return err
 		}
+		shown := false
 		for i, line := range strings.Split(string(text), "\n") {
-			for _, what := range dead(root, path, line, settings) {
+			found := dead(root, path, line, settings)
+			if shown = strings.HasPrefix(line, "|") && (shown || strings.HasSuffix(line, "| shown by |")); shown && strings.HasSuffix(line, "|  |") {
+				found = append(found, "nothing shows it")
+			}
+			for _, what := range found {
 				findings = append(findings, fmt.Sprintf("%s:%d: %s", path, i+1, what))
 			}
 		}
@@ -75,7 +81,7 @@ func deadInCode(root, _, line string, _ map[string]bool) []string {
 func deadInPage(root, path, line string, settings map[string]bool) []string {
 	var dead []string
 	for _, match := range links.FindAllStringSubmatch(line, -1) {
-		file, heading, _ := strings.Cut(match[1], "#")
+		file, heading, _ := strings.Cut(match[2], "#")
 		target := path
 		if file != "" {
 			target = filepath.Join(filepath.Dir(path), file)
@@ -83,9 +89,11 @@ func deadInPage(root, path, line string, settings map[string]bool) []string {
 		switch {
 		case strings.Contains(file, "://") || strings.HasPrefix(file, "mailto:"):
 		case !exists(target, ""):
-			dead = append(dead, "link to "+match[1]+": no such file")
+			dead = append(dead, "link to "+match[2]+": no such file")
 		case heading != "" && strings.HasSuffix(target, ".md") && !slices.Contains(headings(target), heading):
-			dead = append(dead, "link to "+match[1]+": no such heading")
+			dead = append(dead, "link to "+match[2]+": no such heading")
+		default:
+			dead = append(dead, missingTests(match[1], target)...)
 		}
 	}
 	for _, match := range paths.FindAllStringSubmatch(line, -1) {
@@ -102,13 +110,30 @@ func deadInPage(root, path, line string, settings map[string]bool) []string {
 }
 
 var (
-	links = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links = regexp.MustCompile(`(?:\[([^\][]*))?\]\(([^)\s]+)\)`)
+	// The name of a test, as the text of a link.
+	test = regexp.MustCompile(`^(?:(?:Test|Benchmark|Fuzz)[A-Z]|test_)\w*$`)
 	// A path from the root of the repository in running text, in code or in a command.
 	paths = regexp.MustCompile("(?:^|[\\s`(=])(?:\\./)?((?:cmd|deploy|docs|examples|lab|libs|services|test|tools)/[\\w./*-]+)")
 	pages = regexp.MustCompile(`\bdocs/[\w/-]+\.(?:md|html|svg)\b`)
 	// A key of switchyard.yaml. The section energy is left out, since jobs have keys of that name.
 	setting = regexp.MustCompile("`((?:bus|data|process|admission|planner|profiler|executor|nodeagent)\\.[a-z_]+)[`:]")
 )
+
+// missingTests returns which tests in the text of a link its file does not have.
+func missingTests(text, file string) []string {
+	var missing []string
+	for name := range strings.SplitSeq(text, ", ") {
+		if !test.MatchString(name) {
+			continue
+		}
+		code, err := os.ReadFile(file)
+		if err != nil || !regexp.MustCompile(`(?m)^\s*(?:func|def) `+name+`\(`).Match(code) {
+			missing = append(missing, "no test "+name+" in "+filepath.Base(file))
+		}
+	}
+	return missing
+}
 
 // settingsIn returns the settings that the page of the configuration lists, as section.key.
 func settingsIn(page string) map[string]bool {

@@ -14,6 +14,7 @@ func TestCheck(t *testing.T) {
 		"README.md":             "# The house: rooms & `keys`\n\n```\n# no heading\n```\n\n## A second_part\n",
 		"docs/a.md":             "",
 		"docs/b.svg":            "",
+		"services/x_test.go":    "package services\n\nfunc TestX(t *testing.T) {}\n",
 		"services/x.go":         "package services\n\n// See docs/a.md and docs/b.svg, and github.com/docs/z.\n",
 		"examples/j.yml":        "",
 		"docs/configuration.md": "## planner\n\n| key |\n|---|\n| `policy` |\n",
@@ -35,6 +36,11 @@ func TestCheck(t *testing.T) {
 				"docs/a.md:2: link to ../README.md#no-heading: no such heading",
 				"docs/a.md:3: link to #there: no such heading",
 			},
+		},
+		"tests that show a feature": {
+			file: "docs/a.md",
+			text: "[TestX](../services/x_test.go), [the tests](../services/x_test.go)\n| feature | shown by |\n|---|---|\n| a | [TestX, TestY](../services/x_test.go) |\n| b |  |\n\n| x |  |",
+			want: []string{"docs/a.md:4: no test TestY in x_test.go", "docs/a.md:5: nothing shows it"},
 		},
 		"paths in text, code and commands": {
 			file: "README.md",
