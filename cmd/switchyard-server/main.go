@@ -5,11 +5,11 @@ import (
 	"os"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard-server/server"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/supervisor"
 )
 
 func main() {
 	// The supervisors of jobs are this program too.
-	local.RunIfAsked(os.Args)
+	supervisor.RunIfAsked(os.Args)
 	os.Exit(server.Main(os.Args, os.Stdout, os.Stderr))
 }

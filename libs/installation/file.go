@@ -24,12 +24,12 @@ func ReplaceFile(path string, data []byte) error {
 	return replace(path, data, func(*os.File) error { return nil })
 }
 
-// sharedMode lets the group of a file read it.
-const sharedMode = 0o640
+// SharedMode lets the group of a file read it.
+const SharedMode = 0o640
 
 // WriteShared is WriteFile for a file that its group may read, ReplaceShared is ReplaceFile for such a file.
 func WriteShared(path string, data []byte) error {
-	if err := replace(path, data, func(f *os.File) error { return errors.Join(f.Chmod(sharedMode), f.Sync()) }); err != nil {
+	if err := replace(path, data, func(f *os.File) error { return errors.Join(f.Chmod(SharedMode), f.Sync()) }); err != nil {
 		return err
 	}
 	return SyncFolder(filepath.Dir(path))
@@ -37,7 +37,7 @@ func WriteShared(path string, data []byte) error {
 
 // ReplaceShared replaces a file that its group may read; see WriteShared.
 func ReplaceShared(path string, data []byte) error {
-	return replace(path, data, func(f *os.File) error { return f.Chmod(sharedMode) })
+	return replace(path, data, func(f *os.File) error { return f.Chmod(SharedMode) })
 }
 
 func replace(path string, data []byte, sync func(*os.File) error) error {
@@ -76,6 +76,20 @@ func OpenRegular(path string) (*os.File, error) {
 }
 
 var errIrregular = errors.New("want a file, found something else")
+
+// Exists reports whether there is anything at a path, be it a link that leads nowhere.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// MakeFolder makes a folder for this user alone, and those above it.
+func MakeFolder(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", path, err)
+	}
+	return nil
+}
 
 // SyncFolder makes what was created or renamed in a folder survive a crash of the machine.
 func SyncFolder(path string) error {

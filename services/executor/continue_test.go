@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // continues admits a job that continues j1 after two epochs.
@@ -21,7 +21,7 @@ func (y *yard) continues(id train.JobID, spec train.Spec) {
 
 func (y *yard) log(id train.JobID) string {
 	y.t.Helper()
-	data, err := os.ReadFile(local.Layout{DataDir: y.dir}.Output(id))
+	data, err := os.ReadFile(installation.Layout{DataDir: y.dir}.Output(id))
 	y.must(err)
 	return string(data)
 }
@@ -33,7 +33,7 @@ func TestAJobContinuesAnother(t *testing.T) {
 	y.job("j1", command(folder+"echo one > model; ln -s model newest; ln -s /etc/passwd out; echo all > ../shared"))
 	y.plan(on("j1", "cpu:0"))
 	fact[event.Succeeded](y, "j1", event.FactSucceeded)
-	layout := local.Layout{DataDir: y.dir}
+	layout := installation.Layout{DataDir: y.dir}
 	// A crash has left half a copy.
 	half := filepath.Join(layout.Snapshots("j2"), "shared")
 	y.must(os.MkdirAll(filepath.Dir(half), 0o700))
@@ -102,7 +102,7 @@ func TestAPurgedJobBeginsAgain(t *testing.T) {
 	y.plan(on("j1", "cpu:0"))
 	fact[event.Failed](y, "j1", event.FactFailed)
 	y.attempt("j1", "published", published)
-	layout := local.Layout{DataDir: y.dir}
+	layout := installation.Layout{DataDir: y.dir}
 	y.until("the end of the first attempt's files", func() bool { _, err := os.Stat(layout.Attempt("j1", 1)); return os.IsNotExist(err) })
 	y.must(os.RemoveAll(layout.Job("j1")))
 	y.change("j1", func(j *train.Job) { j.State, j.Attempt, j.EpochsDone, j.Resumed = train.StateQueued, 1, 2, 1 })

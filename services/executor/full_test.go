@@ -8,8 +8,8 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // TestAProgramThatFailsForOurFullDiskIsTriedAgain: it names the disk, whatever the program says. However often that
@@ -33,6 +33,6 @@ echo "cannot save" >&2; exit 1`)
 	if refused.Exit.Reason.Code != train.DiskFull {
 		t.Errorf("refused: %+v", refused.Exit)
 	}
-	y.must(os.Remove(filepath.Join(local.Layout{DataDir: dir}.Work("j1"), "filler")))
+	y.must(os.Remove(filepath.Join(installation.Layout{DataDir: dir}.Work("j1"), "filler")))
 	y.attempt("j1", "succeeds once there is room", func(a train.Attempt) bool { return a.Outcome == train.OutcomeSucceeded })
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
 func TestExecutorComesBack(t *testing.T) {
@@ -29,7 +31,7 @@ func TestExecutorComesBack(t *testing.T) {
 	y.attempt("short", "running", isRunning(1))
 	y.stop()
 	y.touch("short-go")
-	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	y.until("the short job's end", func() bool {
 		s, err := b.Status(t.Context(), train.Attempt{Job: "short", Number: 1})
 		y.must(err)
@@ -119,7 +121,7 @@ func TestOlderPlanIsRefused(t *testing.T) {
 func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 	y := newYard(t)
 	y.stop()
-	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	claimed := func(id train.JobID) train.Attempt {
 		y.job(id, command("echo start >> "+y.path("starts-"+string(id))))
 		capability, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: id, Number: 1})
@@ -137,7 +139,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 	for _, id := range []train.JobID{"spawned", "over"} {
 		a := claimed(id)
 		s := launch.Setting{Job: id, Spec: command("echo start >> " + y.path("starts-"+string(id))), Attempt: a, Places: []launch.Place{{}}, Base: os.Environ(), Work: y.dir}
-		y.must(b.Spawn(local.Compose(s, b.Layout, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300}, "[header]")))
+		y.must(b.Spawn(prepare.Compose(s, b.Layout, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300}, "[header]")))
 		if id == "over" {
 			y.until("its end", func() bool {
 				s, err := b.Status(t.Context(), train.Attempt{Job: id, Number: 1})
@@ -194,7 +196,7 @@ func TestStrayJobIsEnded(t *testing.T) {
 	y.must(jobs.Purge(t.Context())) // no fact speaks of it either
 	y.run()
 	y.until("the end of the stray job", func() bool {
-		_, err := os.Stat(local.Layout{DataDir: y.dir}.Attempt("j1", a.Number))
+		_, err := os.Stat(installation.Layout{DataDir: y.dir}.Attempt("j1", a.Number))
 		return errors.Is(err, os.ErrNotExist)
 	})
 }
@@ -225,7 +227,7 @@ func TestBusGoesAway(t *testing.T) {
 	port := y.server.Port()
 	y.server.Stop()
 	y.touch("go")
-	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	y.until("the end of a job", func() bool {
 		s, err := b.Status(t.Context(), train.Attempt{Job: "ends", Number: 1})
 		y.must(err)

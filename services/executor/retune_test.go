@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
 // setting stores the wanted system parameters of a job.
@@ -131,7 +132,7 @@ func TestTheSettingOfAShortAttemptIsPublished(t *testing.T) {
 	})
 	y.must(err)
 	y.touch("leave-1")
-	backend := local.New(y.dir, local.Bounds{})
+	backend := local.New(y.dir, local.Supervisor{}, prepare.Bounds{})
 	y.until("it has exited", func() bool {
 		s, err := backend.Status(t.Context(), ran)
 		y.must(err)

@@ -29,6 +29,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/kube"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
@@ -214,18 +215,18 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 	if err != nil {
 		return nil, err
 	}
-	bounds := local.Bounds{LogBytes: int64(s.config.JobLogLimit) << 20, KillAfterMillis: s.config.KillAfter.Milliseconds(), Processors: processors}
+	bounds := prepare.Bounds{LogBytes: int64(s.config.JobLogLimit) << 20, KillAfterMillis: s.config.KillAfter.Milliseconds(), Processors: processors}
 	if err := local.Tidy(p.Common.DataDir); err != nil {
 		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
 	}
-	var missing error
-	if bounds.Supervisor, missing = local.FindSupervisor(ctx); missing != nil {
+	supervisor, missing := local.FindSupervisor(ctx)
+	if missing != nil {
 		p.Log.Warn("this program supervises jobs itself, which costs each of them time and memory: install switchyard-supervisor beside it", "reason", missing)
 	}
 	asSubmitters := s.config.RunAs == settings.RunAsSubmitter
 	if s.config.JobMounts == settings.MountsAuto && !asSubmitters {
 		var reason error
-		if bounds.Sandbox, reason, err = local.ProbeSandbox(ctx, bounds.Supervisor, p.Common.DataDir); err != nil {
+		if bounds.Sandbox, reason, err = local.ProbeSandbox(ctx, supervisor, p.Common.DataDir); err != nil {
 			return nil, err
 		}
 		if reason != nil {
@@ -235,10 +236,10 @@ func (s *Service) openLocal(ctx context.Context, p run.Process, b *bus.Bus) (*lo
 	var reason error
 	if asSubmitters {
 		p.Log.Info("jobs run as the users who submit them", "launcher", s.config.Launcher)
-	} else if bounds.Groups, reason = local.ProbeGroups(ctx, bounds.Supervisor, cgroup.ThisMachine(), p.Common.DataDir); reason != nil {
+	} else if bounds.Groups, reason = local.ProbeGroups(ctx, supervisor, cgroup.ThisMachine(), p.Common.DataDir); reason != nil {
 		p.Log.Info("supervisors watch the memory of jobs themselves: this machine allows no control groups", "reason", reason)
 	}
-	here := local.New(p.Common.DataDir, bounds)
+	here := local.New(p.Common.DataDir, supervisor, bounds)
 	if asSubmitters {
 		here.RunAsSubmitters(s.config.Launcher, s.config.JobsDir)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 func TestPlanToSuccess(t *testing.T) {
@@ -41,7 +41,7 @@ func TestPlanToSuccess(t *testing.T) {
 		return chunk.Ended && len(chunk.Data) == 0
 	})
 	y.until("the private files are gone", func() bool {
-		_, err := os.Stat(local.Layout{DataDir: y.dir}.Attempt("j1", 1))
+		_, err := os.Stat(installation.Layout{DataDir: y.dir}.Attempt("j1", 1))
 		return errors.Is(err, os.ErrNotExist)
 	})
 }
@@ -95,7 +95,7 @@ func TestPreemptionAndResumption(t *testing.T) {
 	if got.Attempt != 2 || got.EpochsDone != 1 {
 		t.Errorf("succeeded %+v", got)
 	}
-	data, err := os.ReadFile(local.Layout{DataDir: y.dir}.Output("j1"))
+	data, err := os.ReadFile(installation.Layout{DataDir: y.dir}.Output("j1"))
 	y.must(err)
 	for _, line := range []string{"attempt 1 restarted FALSE done 0\n", "attempt 2 restarted TRUE done 1\n"} {
 		if !strings.Contains(string(data), line) {
@@ -190,7 +190,7 @@ func TestFoldersOfAJob(t *testing.T) {
 				t.Error("mounts were published although there are none")
 			}
 			where := map[bool]string{true: "/custom", false: custom}[started.Mounts]
-			log, err := os.ReadFile(local.Layout{DataDir: y.dir}.Output("j1"))
+			log, err := os.ReadFile(installation.Layout{DataDir: y.dir}.Output("j1"))
 			y.must(err)
 			if !strings.Contains(string(log), "in "+where+"\n") {
 				t.Errorf("log %q, want it to work in %s", log, where)
@@ -219,7 +219,7 @@ func TestOneProcessPerDevice(t *testing.T) {
 	y.job("j1", spec)
 	y.plan(on("j1", "cpu:1", "cpu:0"))
 	fact[event.Succeeded](y, "j1", event.FactSucceeded)
-	log, err := os.ReadFile(local.Layout{DataDir: y.dir}.Output("j1"))
+	log, err := os.ReadFile(installation.Layout{DataDir: y.dir}.Output("j1"))
 	y.must(err)
 	first, last := cores(t)
 	for _, line := range []string{fmt.Sprintf("[0] rank 0/0 of 2 on %d\n", last), fmt.Sprintf("[1] rank 1/1 of 2 on %d\n", first)} {

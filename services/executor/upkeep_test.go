@@ -13,12 +13,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
 // The host has another name: what runs here is still found, and devices that it holds are not given again.
@@ -93,7 +95,7 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 		_, err := y.attempts.Get(t.Context(), "old")
 		return errors.Is(err, bus.ErrNotFound)
 	})
-	layout := local.Layout{DataDir: y.dir}
+	layout := installation.Layout{DataDir: y.dir}
 	if _, err := os.Stat(filepath.Dir(layout.Attempt("old", 1))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of its attempts: %v, want it gone", err)
 	}
@@ -190,7 +192,7 @@ func TestCacheForgetsEndedJobs(t *testing.T) {
 func TestFailedLaunchesWait(t *testing.T) {
 	y := newYard(t)
 	y.stop()
-	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	capability, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "j1", Number: 1})
 	y.must(err)
 	// A folder in the place of the supervisor's file: no supervisor can take the attempt over.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -26,13 +27,15 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
+	"github.com/switchyard-dl/switchyard/services/executor/local/supervisor"
 )
 
 // executorArgument makes the test program an executor that can be killed.
 const executorArgument = "__executor"
 
 func TestMain(m *testing.M) {
-	local.RunIfAsked(os.Args)
+	supervisor.RunIfAsked(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == executorArgument {
 		os.Exit(run.Main(os.Args[2:], []string{"SWITCHYARD_JOB_MOUNTS=never"}, os.Stderr, settings.ExecutorSection, func(a *settings.All) run.Service { return New(a.Executor) }))
 	}
@@ -118,7 +121,7 @@ func (y *yard) serve(port int) {
 
 // killAll ends what the test left behind. While it runs it writes into the folder, which is about to be removed.
 func (y *yard) killAll() {
-	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	found, err := b.Find(context.Background())
 	y.must(err)
 	for _, f := range found {

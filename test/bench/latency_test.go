@@ -26,7 +26,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission"
 	"github.com/switchyard-dl/switchyard/services/energy"
 	"github.com/switchyard-dl/switchyard/services/executor"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
+	"github.com/switchyard-dl/switchyard/services/executor/local/supervisor"
 	"github.com/switchyard-dl/switchyard/services/nodeagent"
 	"github.com/switchyard-dl/switchyard/services/planner"
 	"github.com/switchyard-dl/switchyard/services/profiler"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	if options := os.Getenv(watchersVariable); options != "" {
 		os.Exit(playWatchers(options))
 	}
-	local.RunIfAsked(os.Args)
+	supervisor.RunIfAsked(os.Args)
 	os.Exit(m.Run())
 }
 
@@ -50,7 +51,7 @@ func installSupervisor(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(filepath.Dir(self), local.SupervisorName), "../../cmd/switchyard-supervisor")
+	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(filepath.Dir(self), attempt.SupervisorName), "../../cmd/switchyard-supervisor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("go build: %v\n%s", err, out)

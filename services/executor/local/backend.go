@@ -1,3 +1,6 @@
+// Package local runs attempts as processes of this machine, for the executor. Each attempt has its own supervisor
+// process, which outlives the executor; package attempt says what both know of it. The package does not decide which
+// attempt runs or what an exit means.
 package local
 
 import (
@@ -6,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -17,17 +19,14 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
-	"github.com/switchyard-dl/switchyard/services/executor/staging"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
 // Backend starts, watches and ends attempts as processes of this machine. Each attempt has a supervisor process.
 type Backend struct {
-	Layout
-	// Uploads is where uploaded folders come from.
-	Uploads Uploads
-	// Data has the node's copies of data at addresses.
-	Data   *staging.Cache
-	bounds Bounds
+	prepare.Preparer
+	program Supervisor
 	// people starts attempts as the users who submitted them; nil if they run as the user of this process.
 	people *people
 	// followers wait for the ends of supervisors, and for uploads.
@@ -39,27 +38,42 @@ type Backend struct {
 	awaited map[*os.File]bool
 	// children are the supervisors that this process has started and must reap, by process number, with the folder of
 	// their attempt.
-	children map[int]string
+	children map[int]attempt.Folder
 	// stopAsked is when a supervisor was first asked to end its attempt, by folder.
-	stopAsked map[string]time.Time
+	stopAsked map[attempt.Folder]time.Time
 	// followed are the folders of attempts whose supervisor's end is waited for.
-	followed map[string]bool
-	// preparing are the folders of attempts whose uploaded folder or checkpoints are on their way, troubles says why those
-	// of others did not arrive.
-	preparing map[string]bool
-	troubles  map[string]error
-	stagings  stagings
+	followed map[attempt.Folder]bool
+	// preparing are the folders of attempts whose uploaded folder or checkpoints are on their way, troubles says why
+	// those of others did not arrive.
+	preparing map[attempt.Folder]bool
+	troubles  map[attempt.Folder]error
+	// stagings are how far the data of attempts is.
+	stagings map[attempt.Folder]train.Staging
 }
 
-// New makes a back end over a data folder.
-func New(dataDir string, bounds Bounds) *Backend {
+// New makes a back end over a data folder, whose attempts have a program as their supervisors.
+func New(dataDir string, program Supervisor, bounds prepare.Bounds) *Backend {
 	if bounds.User == nil {
-		bounds.User = self()
+		bounds.User = attempt.Self()
 	}
-	return &Backend{
-		Layout: Layout{DataDir: dataDir}, bounds: bounds, preparing: map[string]bool{}, troubles: map[string]error{}, stagings: stagings{}, children: map[int]string{}, stopAsked: map[string]time.Time{}, followed: map[string]bool{},
-		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{},
+	b := &Backend{
+		Preparer: prepare.Preparer{Layout: installation.Layout{DataDir: dataDir}, Bounds: bounds}, program: program,
+		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{}, children: map[int]attempt.Folder{},
+		stopAsked: map[attempt.Folder]time.Time{}, followed: map[attempt.Folder]bool{},
+		preparing: map[attempt.Folder]bool{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},
 	}
+	b.Staged = func(folder attempt.Folder, now train.Staging) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.stagings[folder] = now
+	}
+	return b
+}
+
+// folder returns the folder of an attempt in the data folder. If the attempt runs as its submitter, its supervisor has
+// another one.
+func (b *Backend) folder(a train.Attempt) attempt.Folder {
+	return attempt.In(b.Layout, a.Job, a.Number)
 }
 
 // Run reaps supervisors that have ended, until ctx ends. It calls notify with jobs whose programs were started; Follow
@@ -80,7 +94,7 @@ func (b *Backend) Ready() error { return nil }
 func (b *Backend) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.children, func(pid int, _ string) bool {
+	maps.DeleteFunc(b.children, func(pid int, _ attempt.Folder) bool {
 		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		return got == pid || errors.Is(err, unix.ECHILD)
 	})
@@ -96,10 +110,16 @@ func (b *Backend) Close() {
 	b.followers.Wait()
 }
 
-// Mounts reports whether a job sees its folders under their fixed names: always in a container, otherwise if the
-// machine allows it.
-func (b *Backend) Mounts(spec train.Spec) bool {
-	return spec.Image != "" || b.bounds.Sandbox != SandboxNone
+// Reads reports whether an attempt, by the name under which it fetches data, has not ended.
+func (b *Backend) Reads(name string) bool {
+	folder, is := b.Reader(name)
+	return is && b.isPreparing(folder) || b.Preparer.Reads(name)
+}
+
+// Secrets returns the values of the secret variables of a job. Where jobs run as their submitters, it leaves files to
+// the supervisor of the job, which has the rights of the submitter.
+func (b *Backend) Secrets(_ context.Context, spec train.Spec) (map[string]string, error) {
+	return b.Preparer.Secrets(spec, func(kind train.SecretKind) bool { return kind != train.SecretFile || b.people == nil })
 }
 
 // secret reads the secret in a file, or makes one of 32 random bytes and writes it if the file does not exist or is not
@@ -124,16 +144,16 @@ func (b *Backend) Namespace(train.Spec) string { return "" }
 
 // MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept.
 func (b *Backend) MakeSecrets(_ context.Context, a train.Attempt) (capability, token string, err error) {
-	dir := b.Attempt(a.Job, a.Number)
-	if err := makeFolder(dir); err != nil {
+	folder := b.folder(a)
+	if err := installation.MakeFolder(folder.Path); err != nil {
 		return "", "", err
 	}
-	capability, err = secret(filepath.Join(b.Job(a.Job), capabilityName), installation.WriteFile)
+	capability, err = secret(b.Capability(a.Job), installation.WriteFile)
 	if err != nil {
 		return "", "", err
 	}
 	// An attempt whose token the machine has lost is lost itself, so the token needs no sync.
-	token, err = secret(filepath.Join(dir, tokenName), installation.ReplaceFile)
+	token, err = secret(folder.Token(), installation.ReplaceFile)
 	return capability, token, err
 }
 

@@ -1,17 +1,16 @@
 package local
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 func (b *bench) must(err error) {
@@ -24,7 +23,7 @@ func (b *bench) must(err error) {
 // stderr returns what the supervisor of an attempt printed.
 func (b *bench) stderr(job train.JobID) string {
 	b.t.Helper()
-	data, err := os.ReadFile(filepath.Join(b.Attempt(job, 1), stderrName))
+	data, err := os.ReadFile(filepath.Join(b.Attempt(job, 1), "shim.log"))
 	b.must(err)
 	return string(data)
 }
@@ -40,14 +39,14 @@ func (b *bench) block(job train.JobID, name string) (unblock func()) {
 // A job ends while its end cannot be written: it is not lost, and the end is recorded once it can be.
 func TestExitIsRecordedWhenThereIsRoomAgain(t *testing.T) {
 	b := newBench(t)
-	unblock := b.block("j", exitName)
+	unblock := b.block("j", "exit.json")
 	b.start(b.launch("j", sh("echo $$ > pid")))
 	pid := b.pidIn("pid")
-	b.until("the failed write", func() bool { return strings.Contains(b.stderr("j"), exitName) })
+	b.until("the failed write", func() bool { return strings.Contains(b.stderr("j"), "exit.json") })
 	if alive(pid) {
 		t.Error("the program is alive")
 	}
-	if lock, err := tryLock(filepath.Join(b.Attempt("j", 1), lockName)); err != nil || lock != nil {
+	if lock, err := attempt.In(b.Layout, "j", 1).Lock(); err != nil || lock != nil {
 		t.Fatalf("the supervisor has left its attempt: lock %v, error %v", lock, err)
 	}
 	unblock()
@@ -57,28 +56,17 @@ func TestExitIsRecordedWhenThereIsRoomAgain(t *testing.T) {
 }
 
 // Nothing is started before the supervisor's process number is on disk, and the attempt can be started later.
-// TestTroubleOfTheMachineIsNotTheJobs: a folder that cannot be made for lack of room ends the attempt, not the job.
-func TestTroubleOfTheMachineIsNotTheJobs(t *testing.T) {
-	full := fmt.Errorf("make the working folder: %w", &os.PathError{Op: "mkdir", Path: "/jobs/j/work", Err: unix.ENOSPC})
-	if e := unstarted(full); !e.Lost || !e.Unstarted || e.Reason.Message != "make the working folder: mkdir /jobs/j/work: no space left on device" {
-		t.Errorf("no room: %+v", e)
-	}
-	if e := unstarted(fmt.Errorf("custom_dir /c %w", errNoFolder)); e.Lost || e.Code == 0 || e.Message == "" {
-		t.Errorf("no folder: %+v", e)
-	}
-}
-
 func TestNothingStartsBeforeItIsDeclared(t *testing.T) {
 	b := newBench(t)
-	unblock := b.block("j", supervisorName)
+	unblock := b.block("j", "shim.json")
 	l := b.launch("j", sh("echo started >> starts"))
 	b.start(l)
 	b.until("the supervisor's end", func() bool { return !b.starting("j") })
-	if exists(filepath.Join(b.DataDir, "starts")) {
+	if installation.Exists(filepath.Join(b.DataDir, "starts")) {
 		t.Error("the program ran, and nobody could have ended it")
 	}
 	unblock()
-	if s, err := status(b.Attempt("j", 1)); err != nil || s.Phase != launch.Absent {
+	if s, err := attempt.In(b.Layout, "j", 1).Status(); err != nil || s.Phase != launch.Absent {
 		t.Fatalf("phase %d, error %v: want it absent", s.Phase, err)
 	}
 	b.start(l)
@@ -95,7 +83,7 @@ func TestExitTellsTheStart(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("true")))
 	b.phase("j", launch.Exited)
-	b.must(os.Remove(filepath.Join(b.Attempt("j", 1), supervisorName)))
+	b.must(os.Remove(filepath.Join(b.Attempt("j", 1), "shim.json")))
 	if s := b.phase("j", launch.Exited); s.StartedAt.IsZero() {
 		t.Error("the start is not known")
 	}
@@ -107,13 +95,13 @@ func TestOneSupervisorAtATime(t *testing.T) {
 	l := b.launch("j", sh("exec sleep 1000"))
 	dir := b.Attempt("j", 1)
 	b.must(os.MkdirAll(dir, 0o700))
-	lock, err := tryLock(filepath.Join(dir, lockName)) // keeps supervisors from claiming
+	lock, err := attempt.Folder{Path: dir}.Lock() // keeps supervisors from claiming
 	b.must(err)
 	for range 5 {
 		b.start(l)
 		b.reap()
 	}
-	pids, err := descendants(os.Getpid())
+	pids, err := attempt.Descendants(os.Getpid())
 	b.must(err)
 	supervisors := 0
 	for _, pid := range pids {
@@ -156,13 +144,13 @@ func TestTidyRemovesWhatAKilledExecutorLeft(t *testing.T) {
 	for dir, want := range map[string]bool{
 		".probe-1": false, "j/attempts/.forgotten-1": false, "j/attempts/2": true, "j/snapshots": true, "probe-2/attempts/1": true,
 	} {
-		if exists(filepath.Join(jobs, dir)) != want {
+		if installation.Exists(filepath.Join(jobs, dir)) != want {
 			t.Errorf("%s is there: %t, want %t", dir, !want, want)
 		}
 	}
 	b.must(b.ForgetAll(t.Context(), "j"))
 	b.must(b.ForgetAll(t.Context(), "never-tried"))
-	if exists(filepath.Join(jobs, "j/attempts")) || !exists(filepath.Join(jobs, "j/snapshots")) {
+	if installation.Exists(filepath.Join(jobs, "j/attempts")) || !installation.Exists(filepath.Join(jobs, "j/snapshots")) {
 		t.Error("want the attempts gone and the snapshots there")
 	}
 }

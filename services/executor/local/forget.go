@@ -9,24 +9,27 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // Forget removes the private files of an attempt that is over, with its token. The log stays.
 func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
-	dir := b.Attempt(a.Job, a.Number)
+	folder := b.folder(a)
+	dir := folder.Path
 	b.mu.Lock()
-	delete(b.stopAsked, dir)
-	delete(b.followed, dir)
-	delete(b.troubles, dir)
+	delete(b.stopAsked, folder)
+	delete(b.followed, folder)
+	delete(b.troubles, folder)
+	delete(b.stagings, folder)
 	b.mu.Unlock()
-	if b.launched(a.Job, a.Number) {
+	if b.launched(a) {
 		if err := b.people.launcher.Forget(a.Job, a.Number); err != nil {
 			return fmt.Errorf("forget attempt %d of %s: %w", a.Number, a.Job, err)
 		}
 	}
-	_ = b.bounds.Groups.Of(a.Name()).Remove() // its supervisor did, unless it was killed
+	_ = b.Bounds.Groups.Of(a.Name()).Remove() // its supervisor did, unless it was killed
 	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
 	// claim.
 	away := filepath.Join(filepath.Dir(dir), forgottenPrefix+filepath.Base(dir))
@@ -48,7 +51,7 @@ const forgottenPrefix = ".forgotten-"
 // ForgetAll removes the private files of every attempt of a job that ended long ago. Its log, work and snapshots
 // stay.
 func (b *Backend) ForgetAll(ctx context.Context, job train.JobID) error {
-	dir := filepath.Join(b.Job(job), attemptsName)
+	dir := filepath.Join(b.Job(job), installation.AttemptsName)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list the attempts of %s: %w", job, err)
@@ -67,7 +70,7 @@ func (b *Backend) ForgetAll(ctx context.Context, job train.JobID) error {
 func Tidy(dataDir string) error {
 	var errs []error
 	jobs := filepath.Join(dataDir, "jobs")
-	for _, pattern := range []string{probePrefix + "*", "*/" + attemptsName + "/" + forgottenPrefix + "*"} {
+	for _, pattern := range []string{probePrefix + "*", "*/" + installation.AttemptsName + "/" + forgottenPrefix + "*"} {
 		left, err := fs.Glob(os.DirFS(jobs), pattern)
 		errs = append(errs, err)
 		for _, dir := range left {
@@ -79,14 +82,24 @@ func Tidy(dataDir string) error {
 
 // Find lists the attempts that were started on this machine and not forgotten yet.
 func (b *Backend) Find(context.Context) ([]launch.Found, error) {
-	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
+	found, err := find(b.Layout, func(a train.Attempt) (launch.Status, error) { return b.folder(a).Status() })
+	if err != nil || b.people == nil {
+		return found, err
+	}
+	theirs, err := find(b.people.Layout, b.statusOfLaunched)
+	return append(found, theirs...), err
+}
+
+// find lists the attempts in a layout that were started, by their status.
+func find(l installation.Layout, status func(train.Attempt) (launch.Status, error)) ([]launch.Found, error) {
+	jobs, err := os.ReadDir(filepath.Dir(l.Job("x")))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list attempts: %w", err)
 	}
 	var found []launch.Found
 	for _, job := range jobs {
 		id := train.JobID(job.Name())
-		numbers, err := os.ReadDir(filepath.Join(b.Job(id), attemptsName))
+		numbers, err := os.ReadDir(filepath.Join(l.Job(id), installation.AttemptsName))
 		if err != nil {
 			continue // the job was never started here
 		}
@@ -95,14 +108,10 @@ func (b *Backend) Find(context.Context) ([]launch.Found, error) {
 			if err != nil {
 				continue
 			}
-			if s, err := status(b.Attempt(id, number)); err == nil && s.Phase != launch.Absent {
+			if s, err := status(train.Attempt{Job: id, Number: number}); err == nil && s.Phase != launch.Absent {
 				found = append(found, launch.Found{Job: id, Number: number, Phase: s.Phase})
 			}
 		}
 	}
-	if b.people == nil {
-		return found, nil
-	}
-	theirs, err := b.findLaunched()
-	return append(found, theirs...), err
+	return found, nil
 }

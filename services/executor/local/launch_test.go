@@ -17,16 +17,17 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // ends does what an executor does with an attempt until it is over: it starts an absent attempt, and sweeps a lost one.
-func (b *bench) ends(l Launch) launch.Phase {
+func (b *bench) ends(l attempt.Launch) launch.Phase {
 	b.t.Helper()
 	var s launch.Status
 	b.until("the end of "+string(l.Job), func() bool {
 		b.reap()
 		var err error
-		s, err = status(b.Attempt(l.Job, l.Attempt))
+		s, err = attempt.In(b.Layout, l.Job, l.Attempt).Status()
 		b.must(err)
 		switch s.Phase {
 		case launch.Absent:
@@ -47,7 +48,7 @@ func (b *bench) ends(l Launch) launch.Phase {
 func TestASupervisorIsKilledAtAnyPointOfAStart(t *testing.T) {
 	b := newBench(t)
 	for n, seen := range []string{
-		launchName, stderrName, lockName, claimName, supervisorName, "../../" + filepath.Base(b.Output("x")), terminalName, "../../work/starts",
+		"launch.json", "shim.log", "lock", "claim", "shim.json", "../../" + filepath.Base(b.Output("x")), "terminal", "../../work/starts",
 	} {
 		job := train.JobID(fmt.Sprintf("job-%d", n))
 		t.Run(seen, func(t *testing.T) {
@@ -59,19 +60,19 @@ func TestASupervisorIsKilledAtAnyPointOfAStart(t *testing.T) {
 			supervisor := 0
 			b.mu.Lock()
 			for pid, of := range b.children {
-				if of == dir {
+				if of.Path == dir {
 					supervisor = pid
 				}
 			}
 			b.mu.Unlock()
-			for !exists(filepath.Join(dir, seen)) && alive(supervisor) {
+			for !installation.Exists(filepath.Join(dir, seen)) && alive(supervisor) {
 			}
 			b.must(unix.Kill(supervisor, unix.SIGKILL))
-			b.until("the end of the supervisor", func() bool { b.reap(); return !b.hasChild(dir) })
-			claimed := exists(filepath.Join(dir, claimName))
+			b.until("the end of the supervisor", func() bool { b.reap(); return !b.hasChild(attempt.Folder{Path: dir}) })
+			claimed := installation.Exists(filepath.Join(dir, "claim"))
 			if !claimed {
 				l.Processes[0].Args = sh("echo $$ >> " + starts) // for the next supervisor it would be absent
-				b.must(os.Remove(filepath.Join(dir, launchName)))
+				b.must(os.Remove(filepath.Join(dir, "launch.json")))
 			}
 			phase := b.ends(l)
 			if want := map[bool]launch.Phase{true: launch.Lost, false: launch.Exited}[claimed]; phase != want {
@@ -102,20 +103,20 @@ func TestFilesThatAreNotWhole(t *testing.T) {
 		b.must(os.MkdirAll(b.Attempt(job, 1), 0o700))
 		b.must(os.WriteFile(filepath.Join(b.Attempt(job, 1), name), []byte(text), 0o600))
 	}
-	tear("unclaimed", launchName, "")
+	tear("unclaimed", "launch.json", "")
 	if phase := b.ends(l); phase != launch.Exited {
 		t.Errorf("phase %d, want %d", phase, launch.Exited)
 	}
 	if data, err := os.ReadFile(filepath.Join(b.DataDir, "starts")); err != nil || string(data) != "started\n" {
 		t.Errorf("starts %q, %v", data, err)
 	}
-	tear("claimed", launchName, `{"version": 1, "job"`)
-	tear("claimed", claimName, "")
-	tear("claimed", supervisorName, "\x00\x00\x00")
+	tear("claimed", "launch.json", `{"version": 1, "job"`)
+	tear("claimed", "claim", "")
+	tear("claimed", "shim.json", "\x00\x00\x00")
 	if phase := b.ends(b.launch("claimed", sh("true"))); phase != launch.Lost {
 		t.Errorf("phase %d, want %d", phase, launch.Lost)
 	}
-	tear("secret", tokenName, "")
+	tear("secret", "token", "")
 	if _, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "secret", Number: 1}); err != nil || len(token) != 64 {
 		t.Errorf("token %q, %v", token, err)
 	}
@@ -125,11 +126,11 @@ func TestFilesThatAreNotWhole(t *testing.T) {
 func TestLaunchesOfOtherVersions(t *testing.T) {
 	b := newBench(t)
 	old, next := b.launch("old", sh("exit 3")), b.launch("next", sh("touch ran"))
-	next.Version = launchVersion + 1
-	for _, l := range []Launch{old, next} {
+	next.Version = attempt.Version + 1
+	for _, l := range []attempt.Launch{old, next} {
 		dir := b.Attempt(l.Job, 1)
 		b.must(os.MkdirAll(dir, 0o700))
-		b.must(writeJSON(filepath.Join(dir, launchName), l, installation.WriteFile))
+		b.must(attempt.Folder{Path: dir}.WriteLaunch(l))
 		b.start(l)
 	}
 	if e := b.phase("old", launch.Exited).Exit; e.Code != 3 {
@@ -138,7 +139,7 @@ func TestLaunchesOfOtherVersions(t *testing.T) {
 	if e := b.phase("next", launch.Exited).Exit; e.Code != launch.CannotStart || !strings.Contains(e.Message, "install switchyard-supervisor and switchyard-server of one version") {
 		t.Errorf("the newer one: %+v", e)
 	}
-	if exists(filepath.Join(b.DataDir, "ran")) {
+	if installation.Exists(filepath.Join(b.DataDir, "ran")) {
 		t.Error("the newer one ran")
 	}
 }
@@ -148,7 +149,7 @@ func TestProgramsAreTheUsers(t *testing.T) {
 	b := newBench(t)
 	const nobody = 65534
 	mine, other := b.launch("mine", sh("id -u")), b.launch("other", sh("id -u; id -g; id -G"))
-	mine.User, other.User = self(), &User{UID: nobody, GID: nobody, Groups: []int{nobody}}
+	mine.User, other.User = attempt.Self(), &attempt.User{UID: nobody, GID: nobody, Groups: []int{nobody}}
 	other.Processes[0].Dir = "/"
 	b.start(mine)
 	b.start(other)
@@ -158,7 +159,7 @@ func TestProgramsAreTheUsers(t *testing.T) {
 	}
 	e := b.phase("other", launch.Exited).Exit
 	if os.Geteuid() != 0 {
-		if !strings.Contains(e.Message, errOtherUser.Error()) {
+		if !strings.Contains(e.Message, attempt.ErrOtherUser.Error()) {
 			t.Errorf("exit %+v", e)
 		}
 		return
@@ -177,7 +178,7 @@ func TestStartsAreTold(t *testing.T) {
 	if job := <-told; job != "runs" {
 		t.Errorf("told of %s", job)
 	}
-	if s, err := status(b.Attempt("runs", 1)); err != nil || s.Phase != launch.Running {
+	if s, err := attempt.In(b.Layout, "runs", 1).Status(); err != nil || s.Phase != launch.Running {
 		t.Errorf("phase %d, %v", s.Phase, err)
 	}
 	b.start(b.launch("cannot", []string{"no-such-program"}))
@@ -193,7 +194,7 @@ func TestTheSupervisorIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := filepath.Join(filepath.Dir(self), SupervisorName)
+	beside := filepath.Join(filepath.Dir(self), attempt.SupervisorName)
 	t.Cleanup(func() { _ = os.Remove(beside) })
 	if _, err := FindSupervisor(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without one: %v", err)
@@ -216,10 +217,10 @@ func TestTheSupervisorIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBench(t)
-	b.bounds.Supervisor = found
+	b.program = found
 	b.start(b.launch("j", sh(`tr '\0' ' ' < /proc/$PPID/cmdline`)))
 	b.phase("j", launch.Exited)
-	if want := "[header]\n" + SupervisorName + " __shim " + b.Attempt("j", 1) + " \n"; b.log("j") != want {
+	if want := "[header]\n" + attempt.SupervisorName + " __shim " + b.Attempt("j", 1) + " \n"; b.log("j") != want {
 		t.Errorf("%q, want %q", b.log("j"), want)
 	}
 }

@@ -17,13 +17,17 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
+	"github.com/switchyard-dl/switchyard/services/executor/local/supervisor"
 )
 
 // TestMain lets the test program be the supervisor of its own jobs.
 func TestMain(m *testing.M) {
-	RunIfAsked(os.Args)
-	if len(os.Args) == 2 && os.Args[1] == versionArgument {
-		os.Exit(Supervise(os.Args))
+	supervisor.RunIfAsked(os.Args)
+	if len(os.Args) == 2 && os.Args[1] == attempt.PrintVersion {
+		_, _ = supervisor.Run(os.Args)
+		os.Exit(0)
 	}
 	if len(os.Args) == 3 && os.Args[1] == probeArgument {
 		kind, err := Probe(context.Background(), Supervisor{}, os.Args[2])
@@ -41,7 +45,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Backend: New(t.TempDir(), Bounds{KillAfterMillis: 300}), t: t}
+	b := &bench{Backend: New(t.TempDir(), Supervisor{}, prepare.Bounds{KillAfterMillis: 300}), t: t}
 	t.Cleanup(func() {
 		found, err := b.Find(context.Background())
 		if err != nil {
@@ -78,7 +82,7 @@ func (b *bench) phase(job train.JobID, want launch.Phase) launch.Status {
 	var s launch.Status
 	b.until(fmt.Sprintf("phase %d of %s", want, job), func() bool {
 		var err error
-		if s, err = status(b.Attempt(job, 1)); err != nil {
+		if s, err = attempt.In(b.Layout, job, 1).Status(); err != nil {
 			b.t.Fatal(err)
 		}
 		return s.Phase == want
@@ -87,18 +91,18 @@ func (b *bench) phase(job train.JobID, want launch.Phase) launch.Status {
 	return s
 }
 
-func (b *bench) launch(job train.JobID, commands ...[]string) Launch {
-	l := Launch{
+func (b *bench) launch(job train.JobID, commands ...[]string) attempt.Launch {
+	l := attempt.Launch{
 		Job: job, Attempt: 1, Marker: launch.Marker(job, 1, b.DataDir), Output: b.Output(job), LimitBytes: 1 << 20,
 		Header: "[header]", KillAfterMillis: 300,
 	}
 	for _, c := range commands {
-		l.Processes = append(l.Processes, Process{Args: c, Env: []string{"PATH=" + os.Getenv("PATH"), l.Marker, "DIR=" + b.DataDir}, Dir: b.DataDir})
+		l.Processes = append(l.Processes, attempt.Process{Args: c, Env: []string{"PATH=" + os.Getenv("PATH"), l.Marker, "DIR=" + b.DataDir}, Dir: b.DataDir})
 	}
 	return l
 }
 
-func (b *bench) start(l Launch) {
+func (b *bench) start(l attempt.Launch) {
 	b.t.Helper()
 	if err := b.Spawn(l); err != nil {
 		b.t.Fatal(err)
@@ -123,10 +127,23 @@ func (b *bench) log(job train.JobID) string {
 	return string(data)
 }
 
+// slots is the setting of an attempt on two CPU slots.
+func slots() launch.Setting {
+	return launch.Setting{
+		Job: "job-a", Spec: train.Spec{Command: []string{"true"}, Launch: train.LaunchPerNode},
+		Attempt: train.Attempt{Job: "job-a", Number: 3, Node: "node-1", Devices: []train.DeviceID{"cpu:1", "cpu:0"}},
+		Places: []launch.Place{{
+			Node:    train.Node{ID: "node-1", JobAPI: "127.0.0.1:8099", ContainerRuntime: "docker"},
+			Devices: []train.Device{{ID: "cpu:1", Kind: train.KindCPU, Core: 5}, {ID: "cpu:0", Kind: train.KindCPU, Core: 3}},
+		}},
+		Capability: "capability", Token: "token",
+	}
+}
+
 func sh(script string) []string { return []string{"sh", "-c", script} }
 
 func alive(pid int) bool {
-	s, err := kernel.Process(pid)
+	s, err := attempt.Kernel.Process(pid)
 	return err == nil && !s.Over()
 }
 
@@ -207,7 +224,7 @@ func TestStopAsksThenKills(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("polite", sh(`trap 'echo bye; exit 0' TERM; touch ready; while :; do sleep 0.02; done`)))
 	b.start(b.launch("stubborn", sh(`trap '' TERM; echo $$ > stubborn; while :; do sleep 0.02; done`)))
-	b.until("ready", func() bool { return exists(filepath.Join(b.DataDir, "ready")) })
+	b.until("ready", func() bool { return installation.Exists(filepath.Join(b.DataDir, "ready")) })
 	pid := b.pidIn("stubborn")
 	for _, job := range []train.JobID{"polite", "stubborn"} {
 		b.phase(job, launch.Running)
@@ -240,7 +257,7 @@ func TestStopBeforeTheStartPreventsIt(t *testing.T) {
 	if s := b.phase("j", launch.Exited); !s.Exit.Forced {
 		t.Errorf("exit %+v, want a forced one", s.Exit)
 	}
-	if exists(filepath.Join(b.DataDir, "ran")) {
+	if installation.Exists(filepath.Join(b.DataDir, "ran")) {
 		t.Error("the program ran")
 	}
 }
@@ -271,12 +288,12 @@ func TestManySupervisorsOneStart(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(filepath.Join(dir, launchName), l, installation.ReplaceFile); err != nil {
+	if err := (attempt.Folder{Path: dir}).WriteLaunch(l); err != nil {
 		t.Fatal(err)
 	}
 	var supervisors []*exec.Cmd
 	for range 8 {
-		cmd := exec.Command("/proc/self/exe", supervisorArgument, dir)
+		cmd := exec.Command("/proc/self/exe", attempt.Supervise, dir)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -396,7 +413,7 @@ func TestPythonByEitherName(t *testing.T) {
 // they end is no failure. A server that fails before is one.
 func TestServersEndWithTheWorkers(t *testing.T) {
 	b := newBench(t)
-	serves := func(l Launch, ranks ...int) Launch {
+	serves := func(l attempt.Launch, ranks ...int) attempt.Launch {
 		for _, rank := range ranks {
 			l.Processes[rank].Serves = true
 		}

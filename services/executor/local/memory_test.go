@@ -8,8 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 )
 
@@ -31,15 +33,15 @@ func (b *bench) grouped(t *testing.T, machine cgroup.Machine) {
 		return
 	}
 	var err error
-	if b.bounds.Groups, err = ProbeGroups(t.Context(), Supervisor{}, machine, b.DataDir); err != nil {
+	if b.Bounds.Groups, err = ProbeGroups(t.Context(), Supervisor{}, machine, b.DataDir); err != nil {
 		t.Skipf("this machine allows no control groups: %v", err)
 	}
 }
 
 // inGroup is launch with the control group of the attempt.
-func (b *bench) inGroup(job train.JobID, commands ...[]string) Launch {
+func (b *bench) inGroup(job train.JobID, commands ...[]string) attempt.Launch {
 	l := b.launch(job, commands...)
-	l.Group = b.bounds.Groups.Of(filepath.Base(b.DataDir) + "/" + string(job))
+	l.Group = b.Bounds.Groups.Of(filepath.Base(b.DataDir) + "/" + string(job))
 	return l
 }
 
@@ -52,7 +54,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			b := newBench(t)
 			b.grouped(t, machine)
 			much, little := b.inGroup("much", append(sh(hold), "sh", "120000000", "full1", "pid1")), b.inGroup("little", append(sh(hold), "sh", "20000000", "full2", "pid2"))
-			for _, l := range []*Launch{&much, &little} {
+			for _, l := range []*attempt.Launch{&much, &little} {
 				l.MemoryMiB, l.Processes[0].MemoryMiB = 64, 64
 				b.start(*l)
 			}
@@ -66,9 +68,9 @@ func TestMemoryIsBounded(t *testing.T) {
 			if !strings.Contains(b.log("much"), "[switchyard: killed: its processes took ") {
 				t.Errorf("the log is %q", b.log("much"))
 			}
-			b.until("the other is full", func() bool { return exists(filepath.Join(b.DataDir, "full2")) })
+			b.until("the other is full", func() bool { return installation.Exists(filepath.Join(b.DataDir, "full2")) })
 			b.phase("little", launch.Running)
-			b.until("no group is left", func() bool { return much.Group == "" || !exists(string(much.Group)) })
+			b.until("no group is left", func() bool { return much.Group == "" || !installation.Exists(string(much.Group)) })
 		})
 	}
 }
@@ -95,29 +97,9 @@ func TestControlGroupsHoldWhatLeft(t *testing.T) {
 				b.must(err)
 				return left == 0
 			})
-			if alive(daemon) || exists(string(l.Group)) {
-				t.Errorf("process %d lives: %t; its group is left: %t", daemon, alive(daemon), exists(string(l.Group)))
+			if alive(daemon) || installation.Exists(string(l.Group)) {
+				t.Errorf("process %d lives: %t; its group is left: %t", daemon, alive(daemon), installation.Exists(string(l.Group)))
 			}
 		})
-	}
-}
-
-// Workers without a bound have none together either; the scheduler of servers needs none.
-func TestMemoryOfAllProcesses(t *testing.T) {
-	two := gpus()
-	two.Spec.MainMemoryMiB = 300
-	if got := memoryMiB(two); got != 600 {
-		t.Errorf("two processes of 300 MiB: %d", got)
-	}
-	two.Spec.MainMemoryMiB = 0
-	if got := memoryMiB(two); got != 0 {
-		t.Errorf("without a bound: %d", got)
-	}
-	served := slots()
-	served.Spec.Strategy, served.Spec.MainMemoryMiB = train.StrategyParameterServer, 300
-	served.Spec.ParameterServers = &train.ServersSpec{MemoryMiB: 100}
-	served.Places[0].Servers = 2
-	if got := memoryMiB(served); got != 500 {
-		t.Errorf("a worker and two servers: %d", got)
 	}
 }

@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// SupervisorName is the program that supervises attempts. It is installed beside the programs that start it. It starts
-// faster and takes less memory than they do in its place.
-const SupervisorName = "switchyard-supervisor"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
+)
 
 // Supervisor is the program that supervises attempts; the zero value is the one that this process runs.
 type Supervisor struct{ path string }
@@ -28,7 +26,7 @@ func FindSupervisor(ctx context.Context) (found Supervisor, missing error) {
 	if err != nil {
 		return Supervisor{}, fmt.Errorf("find this program: %w", err)
 	}
-	path := filepath.Join(filepath.Dir(self), SupervisorName)
+	path := filepath.Join(filepath.Dir(self), attempt.SupervisorName)
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Supervisor{}, &os.PathError{Op: "open", Path: path, Err: err}
@@ -44,9 +42,9 @@ func FindSupervisor(ctx context.Context) (found Supervisor, missing error) {
 	found = Supervisor{path: "/proc/self/fd/" + strconv.Itoa(kept)}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	said, err := exec.CommandContext(ctx, found.path, versionArgument).Output()
-	if version := string(bytes.TrimSpace(said)); err == nil && version != strconv.Itoa(launchVersion) {
-		err = fmt.Errorf("%w: its launches are of version %q, not %d", errOtherVersion, version, launchVersion)
+	said, err := exec.CommandContext(ctx, found.path, attempt.PrintVersion).Output()
+	if version := string(bytes.TrimSpace(said)); err == nil && version != strconv.Itoa(attempt.Version) {
+		err = fmt.Errorf("%w: its launches are of version %q, not %d", errOtherVersion, version, attempt.Version)
 	}
 	if err != nil {
 		return Supervisor{}, errors.Join(fmt.Errorf("run %s: %w", path, err), unix.Close(kept))
@@ -68,8 +66,8 @@ func (s Supervisor) program() string {
 }
 
 // command returns the command of a supervisor of the attempt in a folder.
-func (s Supervisor) command(dir string) *exec.Cmd {
-	cmd := exec.Command(s.program(), supervisorArgument, dir)
-	cmd.Args[0], cmd.Dir = SupervisorName, "/"
+func (s Supervisor) command(folder attempt.Folder) *exec.Cmd {
+	cmd := exec.Command(s.program(), attempt.Supervise, folder.Path)
+	cmd.Args[0], cmd.Dir = attempt.SupervisorName, "/"
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
@@ -262,7 +263,7 @@ func TestProgressIsReadFromWhatProgramsWrite(t *testing.T) {
 			b.phase("j1", launch.Exited)
 			mu.Lock()
 			defer mu.Unlock()
-			if name == "table" && !exists(c.how.FromZero) {
+			if name == "table" && !installation.Exists(c.how.FromZero) {
 				t.Error("an attempt that resumes would count from 1")
 			}
 			if ended[1] != 0.1 || ended[2] != 0.2 || len(ended) > 3 {

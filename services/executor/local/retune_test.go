@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // allowed returns the processors that this process may use.
@@ -37,7 +38,7 @@ func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 	var tree []int
 	b.until("both processes", func() bool {
 		var err error
-		tree, err = descendants(s.PID)
+		tree, err = attempt.Descendants(s.PID)
 		b.must(err)
 		return len(tree) == 2
 	})

@@ -15,13 +15,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // probeArgument makes the test program probe the sandbox as another user.
 const probeArgument = "__probe"
 
 // sandboxed returns the sandbox of this machine, or skips.
-func sandboxed(t *testing.T, b *bench) Sandbox {
+func sandboxed(t *testing.T, b *bench) attempt.Sandbox {
 	t.Helper()
 	kind, err := Probe(b.t.Context(), Supervisor{}, b.DataDir)
 	if err != nil {
@@ -43,7 +44,7 @@ func TestSandboxShowsTheJobsFolders(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		l.Mounts = append(l.Mounts, Mount{Source: dir, Target: "/" + name})
+		l.Mounts = append(l.Mounts, attempt.Mount{Source: dir, Target: "/" + name})
 	}
 	for path, text := range map[string]string{"custom/in": "custom code\n", "data/set": "samples\n"} {
 		if err := os.WriteFile(filepath.Join(b.DataDir, path), []byte(text), 0o600); err != nil {
@@ -94,21 +95,23 @@ func TestSandboxSaysWhatIsMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for job, change := range map[train.JobID]func(*Launch){
-		"no-folder": func(l *Launch) { l.Mounts = []Mount{{Source: "/no/such/folder", Target: "/custom"}} },
-		"no-program": func(l *Launch) {
+	for job, change := range map[train.JobID]func(*attempt.Launch){
+		"no-folder": func(l *attempt.Launch) { l.Mounts = []attempt.Mount{{Source: "/no/such/folder", Target: "/custom"}} },
+		"no-program": func(l *attempt.Launch) {
 			l.Processes[0].Args = []string{"python", "/custom/x.py"}
 			l.Processes[0].Env = []string{"PATH=/custom"}
 		},
-		"no-dir": func(l *Launch) { l.Processes[0].Dir = "/custom/deeper" },
+		"no-dir": func(l *attempt.Launch) { l.Processes[0].Dir = "/custom/deeper" },
 		// Links that were put there after the launch was written, in the place of the folder and on the way to it.
-		"link": func(l *Launch) { l.Mounts = []Mount{{Source: filepath.Join(b.DataDir, "to-etc"), Target: "/custom"}} },
-		"link-above": func(l *Launch) {
-			l.Mounts = []Mount{{Source: filepath.Join(b.DataDir, "to-root", "etc"), Target: "/custom"}}
+		"link": func(l *attempt.Launch) {
+			l.Mounts = []attempt.Mount{{Source: filepath.Join(b.DataDir, "to-etc"), Target: "/custom"}}
+		},
+		"link-above": func(l *attempt.Launch) {
+			l.Mounts = []attempt.Mount{{Source: filepath.Join(b.DataDir, "to-root", "etc"), Target: "/custom"}}
 		},
 	} {
 		l := b.launch(job, []string{"true"})
-		l.Sandbox, l.Mounts = kind, []Mount{{Source: b.DataDir, Target: "/custom"}}
+		l.Sandbox, l.Mounts = kind, []attempt.Mount{{Source: b.DataDir, Target: "/custom"}}
 		change(&l)
 		b.start(l)
 	}

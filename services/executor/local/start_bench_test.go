@@ -11,13 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
 // BenchmarkStart reports what it costs to start one program under a supervisor, beside the cost of the program alone:
 // the time until it runs, and the processor time of the supervisor's whole life. "own" is this test program in the
 // supervisor's place; a server is far larger.
 func BenchmarkStart(b *testing.B) {
-	small := filepath.Join(b.TempDir(), SupervisorName)
+	small := filepath.Join(b.TempDir(), attempt.SupervisorName)
 	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags", "-s -w", "-o", small, "../../../cmd/switchyard-supervisor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -25,7 +27,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 	for name, program := range map[string]Supervisor{"own": {}, "beside": {path: small}} {
 		b.Run(name, func(b *testing.B) {
-			backend := New(b.TempDir(), Bounds{Supervisor: program})
+			backend := New(b.TempDir(), program, prepare.Bounds{})
 			told := make(chan train.JobID, 1)
 			backend.changed = func(jobs ...train.JobID) { told <- jobs[0] }
 			marker := "SWITCHYARD_JOB_ATTEMPT=benchmark"
@@ -37,9 +39,9 @@ func BenchmarkStart(b *testing.B) {
 				}
 				alone += time.Since(at)
 				at = time.Now()
-				l := Launch{
-					Version: launchVersion, Job: "j", Attempt: i + 1, Marker: marker, Output: backend.Output("j"), LimitBytes: 1 << 20,
-					Processes: []Process{{Args: []string{"true"}, Env: []string{"PATH=" + os.Getenv("PATH"), marker}, Dir: "/"}},
+				l := attempt.Launch{
+					Version: attempt.Version, Job: "j", Attempt: i + 1, Marker: marker, Output: backend.Output("j"), LimitBytes: 1 << 20,
+					Processes: []attempt.Process{{Args: []string{"true"}, Env: []string{"PATH=" + os.Getenv("PATH"), marker}, Dir: "/"}},
 				}
 				if err := backend.Spawn(l); err != nil {
 					b.Fatal(err)

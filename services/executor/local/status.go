@@ -4,86 +4,34 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // Status returns how far an attempt has got. Files send no events.
 func (b *Backend) Status(_ context.Context, a train.Attempt) (launch.Status, error) {
-	s, err := b.status(a.Job, a.Number)
-	s.Again, s.Staging = launch.Later, b.stagingOf(a.Job, a.Number)
+	s, err := b.status(a)
+	s.Again, s.Staging = launch.Later, b.stagingOf(a)
 	if s.Phase == launch.Absent || s.Phase == launch.Starting {
 		s.Again = launch.Soon
 	}
 	return s, err
 }
 
-// status returns how far the attempt in a folder has got.
-func status(dir string) (launch.Status, error) {
-	if !exists(dir) {
-		return launch.Status{}, nil
-	}
-	lock, err := tryLock(filepath.Join(dir, lockName))
-	if err != nil {
-		return launch.Status{}, err
-	}
-	alive := lock == nil
-	if lock != nil {
-		defer func() { _ = lock.Close() }()
-	}
-	s, err := readStatus(dir)
-	switch {
-	case err != nil || s.Phase == launch.Exited:
-	case !exists(filepath.Join(dir, claimName)):
-		// Another process holds the lock and is about to claim; nothing has been started.
-		s.Phase = launch.Absent
-	case !alive:
-		s.Phase = launch.Lost
-	case !s.StartedAt.IsZero():
-		s.Phase = launch.Running
-	default:
-		s.Phase = launch.Starting
-	}
-	return s, err
-}
-
-// readStatus reads what the supervisor wrote.
-func readStatus(dir string) (launch.Status, error) {
-	var s launch.Status
-	sup, found, err := readWhole[supervisorFile](filepath.Join(dir, supervisorName))
-	if err != nil {
-		return s, err
-	}
-	if found {
-		s.PID, s.PIDStart, s.BootID, s.StartedAt = sup.PID, sup.PIDStart, sup.BootID, sup.StartedAt
-	}
-	end, found, err := readJSON[exitFile](filepath.Join(dir, exitName))
-	if err != nil {
-		return s, err
-	}
-	if found {
-		s.Phase, s.Exit, s.ExitedAt = launch.Exited, end.Exit, end.ExitedAt
-		if s.StartedAt.IsZero() {
-			s.StartedAt = end.StartedAt
-		}
-	}
-	return s, nil
-}
-
 // Follow calls changed when the supervisor of a running attempt ends.
 func (b *Backend) Follow(ctx context.Context, a train.Attempt, s launch.Status, changed func()) {
-	dir := b.Attempt(a.Job, a.Number)
+	folder := b.folder(a)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.followed[dir] {
+	if b.followed[folder] {
 		return
 	}
-	b.followed[dir] = true
+	b.followed[folder] = true
 	b.followers.Go(func() {
 		WaitExit(ctx, s)
 		changed()
@@ -99,7 +47,7 @@ func WaitExit(ctx context.Context, s launch.Status) {
 	// The runtime's poller waits for it, so no thread is blocked.
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer func() { _ = f.Close() }()
-	if now, err := kernel.Process(s.PID); err != nil || now.Start != s.PIDStart {
+	if now, err := attempt.Kernel.Process(s.PID); err != nil || now.Start != s.PIDStart {
 		return
 	}
 	raw, err := f.SyscallConn()
@@ -112,4 +60,17 @@ func WaitExit(ctx context.Context, s launch.Status) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 	})
+}
+
+// stagingOf returns how far the data of an attempt is; nil without any.
+func (b *Backend) stagingOf(a train.Attempt) *train.Staging {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s, known := b.stagings[b.folder(a)]; known {
+		return &s
+	}
+	if b.people != nil {
+		return attempt.In(b.people.Layout, a.Job, a.Number).Staging()
+	}
+	return nil
 }

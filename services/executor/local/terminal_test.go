@@ -6,10 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
+
+// hungUp is the status of a shell that has lost its terminal.
+const hungUp = 128 + int(unix.SIGHUP)
 
 // A shell that nobody looks at, or types into, ends and says why.
 func TestAShellWithoutATerminalEnds(t *testing.T) {

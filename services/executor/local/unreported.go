@@ -17,11 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
-
-// unreportedName is the folder, in that of an attempt, in which its code writes its reports down until they have
-// arrived. What is there after the end did not arrive.
-const unreportedName = "unreported"
 
 // The bounds of such reports are those of the job API and of the library's queue.
 const (
@@ -47,13 +44,13 @@ func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	token, err := os.ReadFile(filepath.Join(b.Attempt(a.Job, a.Number), tokenName))
+	token, err := os.ReadFile(b.folder(a).Token())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the token of an attempt: %w", err)
 	}
 	var left *train.Unreported
 	for _, f := range files[:min(len(files), maxUnreported)] {
-		path := filepath.Join(unreportedName, f.Name())
+		path := filepath.Join(attempt.Unreported, f.Name())
 		if r, ok := readUnreported(dir, path); ok {
 			if left == nil && post(ctx, agent, string(token), r) {
 				ok = false
@@ -77,15 +74,15 @@ func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (
 
 // openReports opens the folder of an attempt and lists its reports; nil without any. The folder may be that of another
 // user. What he has put there leads nowhere else.
-func openReports(attempt string) (*os.Root, []fs.DirEntry, error) {
-	dir, err := os.OpenRoot(attempt)
+func openReports(folder string) (*os.Root, []fs.DirEntry, error) {
+	dir, err := os.OpenRoot(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for reports: %w", err)
 	}
-	files, err := fs.ReadDir(dir.FS(), unreportedName)
+	files, err := fs.ReadDir(dir.FS(), attempt.Unreported)
 	if err == nil && len(files) > 0 {
 		return dir, files, nil
 	}

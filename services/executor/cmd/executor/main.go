@@ -7,13 +7,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/services/executor"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/local/supervisor"
 	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
 func main() {
 	// Supervisors of jobs are this program too.
-	local.RunIfAsked(os.Args)
+	supervisor.RunIfAsked(os.Args)
 	// So are the containers that fetch the data of pods.
 	staging.RunIfAsked(os.Args)
 	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, settings.ExecutorSection, func(a *settings.All) run.Service { return executor.New(a.Executor) }))

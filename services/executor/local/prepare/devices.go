@@ -1,13 +1,9 @@
-package local
+package prepare
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -59,43 +55,4 @@ func deviceNode(d train.Device, driver string) string {
 		}
 	}
 	return ""
-}
-
-// buildDevices fills /dev of the new root with some entries of the machine's, and shared memory of its own.
-func buildDevices(patterns []string) error {
-	from, dev := filepath.Join(oldRoot, "dev"), filepath.Join(newRoot, "dev")
-	if err := os.MkdirAll(dev, 0o755); err != nil {
-		return plain(err)
-	}
-	if err := unix.Mount("switchyard", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=1m"); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return plain(err)
-	}
-	for _, e := range entries {
-		named := func(pattern string) bool { ok, _ := filepath.Match(pattern, e.Name()); return ok }
-		if !slices.ContainsFunc(patterns, named) {
-			continue
-		}
-		path, to := filepath.Join(from, e.Name()), filepath.Join(dev, e.Name())
-		if e.Type()&os.ModeSymlink != 0 {
-			if target, err := os.Readlink(path); err == nil {
-				_ = os.Symlink(target, to)
-			}
-			continue
-		}
-		if err := bindTo(path, to); err != nil {
-			return fmt.Errorf("show /dev/%s: %w", e.Name(), err)
-		}
-	}
-	shm := filepath.Join(dev, "shm")
-	if err := os.Mkdir(shm, 0o755); err != nil {
-		return plain(err)
-	}
-	if err := unix.Mount("switchyard", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
-		return err
-	}
-	return unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, "")
 }

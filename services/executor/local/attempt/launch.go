@@ -1,11 +1,16 @@
-package local
+package attempt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -14,13 +19,13 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
-// launchVersion is the version of launches that this program writes. It reads all versions up to this one.
-const launchVersion = 2
+// Version is the version of launches that this program writes. It reads all versions up to this one.
+const Version = 2
 
 // Launch is the whole description of an attempt: what runs as whom, where, on what and for how long. It is one file in
 // the attempt's folder, and the supervisor reads no other.
 type Launch struct {
-	// Version is launchVersion; launches from before there was one have 0.
+	// Version is that of the program that wrote it; launches from before there was one have 0.
 	Version int         `json:"version"`
 	Job     train.JobID `json:"job"`
 	Attempt int         `json:"attempt"`
@@ -104,19 +109,19 @@ type User struct {
 	Groups []int `json:"groups,omitempty"`
 }
 
-// self returns the user of this process.
-func self() *User {
+// Self returns the user of this process.
+func Self() *User {
 	groups, _ := os.Getgroups() // the system call has no error that can occur here
 	return &User{UID: os.Geteuid(), GID: os.Getegid(), Groups: groups}
 }
 
-// credential returns what makes a process one of this user; nil if it is one already. Only root can become another.
-func (u *User) credential() (*syscall.Credential, error) {
+// Credential returns what makes a process one of this user; nil if it is one already. Only root can become another.
+func (u *User) Credential() (*syscall.Credential, error) {
 	switch uid := os.Geteuid(); {
 	case u == nil, u.UID == uid && u.GID == os.Getegid():
 		return nil, nil
 	case uid != 0:
-		return nil, fmt.Errorf("%w: uid %d asked for, %d here", errOtherUser, u.UID, uid)
+		return nil, fmt.Errorf("%w: uid %d asked for, %d here", ErrOtherUser, u.UID, uid)
 	}
 	c := &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)}
 	for _, g := range u.Groups {
@@ -125,32 +130,67 @@ func (u *User) credential() (*syscall.Credential, error) {
 	return c, nil
 }
 
-var (
-	errOtherUser = errors.New("only a supervisor of root can run a job as another user")
-	errNoLaunch  = errors.New("there is no launch file")
-	errNewer     = errors.New("this supervisor is older than what started it: install switchyard-supervisor and switchyard-server of one version")
+// ErrOtherUser is the error of a supervisor that cannot become the user of its launch.
+var ErrOtherUser = errors.New("only a supervisor of root can run a job as another user")
+
+// Relay passes what connects to a socket on to an address.
+type Relay struct {
+	Socket string `json:"socket"`
+	To     string `json:"to"`
+}
+
+// Sandbox says how a job gets its own file system.
+type Sandbox string
+
+// The kinds: none; a mount namespace; a mount namespace within a user namespace, for executors that are not root.
+const (
+	SandboxNone Sandbox = ""
+	SandboxRoot Sandbox = "mounts"
+	SandboxUser Sandbox = "user_mounts"
 )
 
-// readLaunch reads the launch in an attempt's folder.
-func readLaunch(dir string) (Launch, error) {
-	l, found, err := readJSON[Launch](filepath.Join(dir, launchName))
+// Apply makes the supervisor that is about to be started able to mount.
+func (s Sandbox) Apply(a *syscall.SysProcAttr) {
+	if s != SandboxUser {
+		return
+	}
+	a.Cloneflags |= syscall.CLONE_NEWUSER
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	// The user stays the same. The right to mount within the namespace survives this exec, and is dropped before those
+	// of the job's programs.
+	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+}
+
+var (
+	errNoLaunch = errors.New("there is no launch file")
+	errNewer    = errors.New("this supervisor is older than what started it: install switchyard-supervisor and switchyard-server of one version")
+)
+
+// WriteLaunch writes the launch of the attempt. It has the job's secrets, so nobody but its writer reads it.
+func (f Folder) WriteLaunch(l Launch) error {
+	f.Shared = false
+	return f.replace(launchName, l)
+}
+
+// Launch reads the launch of the attempt, which must be there and of a version that is known here.
+func (f Folder) Launch() (Launch, error) {
+	l, found, err := readJSON[Launch](filepath.Join(f.Path, launchName))
 	switch {
 	case err != nil:
 		return Launch{}, err
 	case !found:
-		return Launch{}, fmt.Errorf("%w in %s", errNoLaunch, dir)
-	case l.Version > launchVersion:
-		return Launch{}, fmt.Errorf("%w (launches of version %d, not %d)", errNewer, launchVersion, l.Version)
+		return Launch{}, fmt.Errorf("%w in %s", errNoLaunch, f.Path)
+	case l.Version > Version:
+		return Launch{}, fmt.Errorf("%w (launches of version %d, not %d)", errNewer, Version, l.Version)
 	}
 	return l.upgraded(), nil
 }
 
-// group returns the control group that the supervisor makes for the programs; empty if it is in theirs itself.
-func (l Launch) group() cgroup.Group {
-	if l.Held {
-		return ""
-	}
-	return l.Group
+// KeptLaunch reads the launch of an attempt that may have ended in any way. found is false without a whole one.
+func (f Folder) KeptLaunch() (l Launch, found bool, err error) {
+	l, found, err = readWhole[Launch](filepath.Join(f.Path, launchName))
+	return l.upgraded(), found, err
 }
 
 // upgraded returns a launch of any version as one of this version, which names no program but the known runtimes.
@@ -160,4 +200,41 @@ func (l Launch) upgraded() Launch {
 		l.Runtime = engine.Named(l.OldCleanup[0][0])
 	}
 	return l
+}
+
+// OwnGroup returns the control group that the supervisor makes for the programs; empty if it is in theirs itself.
+func (l Launch) OwnGroup() cgroup.Group {
+	if l.Held {
+		return ""
+	}
+	return l.Group
+}
+
+// Container returns the name of the container of a rank. It is the same for every executor of this data folder.
+func (l Launch) Container(rank int) string {
+	return ContainerName(l.Job, l.Attempt, len(l.Processes), rank)
+}
+
+// ContainerName returns the name of the container of a rank of an attempt.
+func ContainerName(job train.JobID, attempt, ranks, rank int) string {
+	name := fmt.Sprintf("switchyard-%s-%d", job, attempt)
+	if ranks > 1 {
+		name += fmt.Sprintf("-rank%d", rank)
+	}
+	return name
+}
+
+// cleanupTime bounds the commands that end containers.
+const cleanupTime = 20 * time.Second
+
+// RemoveContainers ends what is not a child of the supervisor. A container that is already gone is no error.
+func (l Launch) RemoveContainers(ctx context.Context) {
+	if l.Runtime == engine.None || l.Held { // the control groups hold what is the supervisor's
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
+	for rank := range l.Processes {
+		_ = exec.CommandContext(ctx, string(l.Runtime), "rm", "--force", l.Container(rank)).Run()
+	}
 }

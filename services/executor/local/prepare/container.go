@@ -1,13 +1,11 @@
-package local
+package prepare
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,32 +14,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
-
-// container returns the name of the container of a rank. It is the same for every executor of this data folder.
-func (l Launch) container(rank int) string {
-	return containerName(l.Job, l.Attempt, len(l.Processes), rank)
-}
-
-func containerName[Job ~string](job Job, attempt, ranks, rank int) string {
-	name := fmt.Sprintf("switchyard-%s-%d", job, attempt)
-	if ranks > 1 {
-		name += fmt.Sprintf("-rank%d", rank)
-	}
-	return name
-}
-
-// removeContainers ends what is not a child of the supervisor. A container that is already gone is no error.
-func (l Launch) removeContainers(ctx context.Context) {
-	if l.Runtime == engine.None || l.Held { // the control groups hold what is the supervisor's
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
-	defer cancel()
-	for rank := range l.Processes {
-		_ = exec.CommandContext(ctx, string(l.Runtime), "rm", "--force", l.container(rank)).Run()
-	}
-}
 
 // ofClient are the variables of the executor that the client of a container runtime gets: where its engine is, and how
 // images are fetched. What a user sets never gets there: LD_PRELOAD or DOCKER_HOST would act on the machine itself.
@@ -83,13 +57,13 @@ func (b Bounds) inContainer(s launch.Setting, rank int) map[string]string {
 
 // environmentFile is where the client of a container runtime reads the environment of a rank. Every user of the machine
 // can read the arguments of a command, and secrets are in the environment.
-func environmentFile(l Layout, s launch.Setting, rank int) string {
+func environmentFile(l installation.Layout, s launch.Setting, rank int) string {
 	return filepath.Join(l.Attempt(s.Job, s.Attempt.Number), fmt.Sprintf("environment-%d", rank))
 }
 
 // writeEnvironments writes the environment of each rank for the client of the container runtime, which takes each line
 // for a variable.
-func (b Bounds) writeEnvironments(l Layout, s launch.Setting) error {
+func (b Bounds) writeEnvironments(l installation.Layout, s launch.Setting) error {
 	for rank := range s.Processes() {
 		var text strings.Builder
 		for _, pair := range pairs(b.inContainer(s, rank)) {
@@ -113,11 +87,11 @@ var errLines = errors.New("has several lines, which the environment of a contain
 const mostTasks = "32768"
 
 // container returns the command that runs a rank in an image.
-func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
+func (b Bounds) container(s launch.Setting, l installation.Layout, rank int) attempt.Process {
 	is := s.Processes()[rank]
 	runtime := engine.Named(s.Home().ContainerRuntime)
 	args := append([]string{string(runtime)}, clientFlags(l, s)...)
-	args = append(args, "run", "--rm", "--name", containerName(s.Job, s.Attempt.Number, len(s.Processes()), rank))
+	args = append(args, "run", "--rm", "--name", attempt.ContainerName(s.Job, s.Attempt.Number, len(s.Processes()), rank))
 	if l.People {
 		args = append(args, rootlessFlags(s, l, rank)...)
 	} else { // the network is the machine's: the ranks of a job meet at 127.0.0.1, and so does code with the job API
@@ -155,8 +129,8 @@ func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 	default:
 		args = append(args, s.Spec.Command...)
 	}
-	p := Process{Args: args, Env: pairs(chosen(s.Base, ofClient())), Dir: s.Work}
-	p.describe(s, rank)
+	p := attempt.Process{Args: args, Env: pairs(chosen(s.Base, ofClient())), Dir: s.Work}
+	describe(&p, s, rank)
 	if l.People {
 		p.CPUs = cpus(s, rank, b.Processors)
 	}
@@ -164,7 +138,7 @@ func (b Bounds) container(s launch.Setting, l Layout, rank int) Process {
 }
 
 // clientFlags are those of the client of a runtime, whatever it is to do.
-func clientFlags(l Layout, s launch.Setting) []string {
+func clientFlags(l installation.Layout, s launch.Setting) []string {
 	if l.People {
 		return podmanFlags(s.Base)
 	}
@@ -180,7 +154,7 @@ func (b Bounds) userOf(r engine.Engine, base []string) []string {
 	if r == engine.Podman && os.Geteuid() != 0 {
 		return []string{"--userns", "keep-id"}
 	}
-	if host := variable(base, "DOCKER_HOST"); strings.HasPrefix(host, "unix:///run/user/") {
+	if host := attempt.Variable(base, "DOCKER_HOST"); strings.HasPrefix(host, "unix:///run/user/") {
 		return nil
 	}
 	return []string{"--user", fmt.Sprintf("%d:%d", b.User.UID, b.User.GID)}

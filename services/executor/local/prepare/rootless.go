@@ -1,20 +1,17 @@
-package local
+package prepare
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 
-	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/engine"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 )
 
@@ -29,52 +26,8 @@ const (
 )
 
 // apiFolder is the folder of that socket on the machine.
-func apiFolder(l Layout, s launch.Setting) string { return filepath.Join(l.Own(s.Job), "api") }
-
-// Relay passes what connects to a socket on to an address.
-type Relay struct {
-	Socket string `json:"socket"`
-	To     string `json:"to"`
-}
-
-// serve listens until what it returns is called.
-func (r *Relay) serve() (stop func(), err error) {
-	if r == nil {
-		return func() {}, nil
-	}
-	_ = os.Remove(r.Socket)
-	listener, err := net.Listen("unix", r.Socket) //nolint:noctx // nothing is waited for
-	if err != nil {
-		return nil, fmt.Errorf("listen for the container: %w", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var passing conc.WaitGroup
-	passing.Go(func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			passing.Go(func() { pass(ctx, from, r.To) })
-		}
-	})
-	return func() { cancel(); _ = listener.Close(); passing.Wait() }, nil
-}
-
-// pass passes bytes in both directions until one side ends.
-func pass(ctx context.Context, from net.Conn, address string) {
-	to, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		_ = from.Close()
-		return
-	}
-	end := func() { _, _ = from.Close(), to.Close() }
-	defer context.AfterFunc(ctx, end)()
-	var back conc.WaitGroup
-	back.Go(func() { _, _ = io.Copy(from, to); end() })
-	_, _ = io.Copy(to, from)
-	end()
-	back.Wait()
+func apiFolder(l installation.Layout, s launch.Setting) string {
+	return filepath.Join(l.Own(s.Job), "api")
 }
 
 // errPodman says what the images of people need.
@@ -82,8 +35,8 @@ var errPodman = errors.New("an image runs as its submitter in podman alone, with
 
 // rootless prepares podman for the image of a signed job: variables of its client, its storage, and the image. Images
 // that the user has already, or that an earlier job of his fetched, are used; containers are the job's alone.
-func (b *Backend) rootless(s *launch.Setting, l launcher.Start) error {
-	podman, err := lookUp(string(engine.Podman), s.Base)
+func (p *Preparer) rootless(s *launch.Setting, l launcher.Start) error {
+	podman, err := attempt.LookUp(string(engine.Podman), s.Base)
 	if err != nil {
 		return errPodman
 	}
@@ -91,9 +44,9 @@ func (b *Backend) rootless(s *launch.Setting, l launcher.Start) error {
 		s.Places[i].Node.ContainerRuntime = filepath.Base(podman)
 		s.Places[i].Node.JobAPISocket = filepath.Join(apiTarget, apiSocket)
 	}
-	kept := filepath.Join(b.Own(s.Job), "podman")
+	kept := filepath.Join(p.Own(s.Job), "podman")
 	images, usual, driver := imageStores(s.Base)
-	err = errors.Join(makeFolder(apiFolder(b.Layout, *s)), makeFolder(kept), makeFolder(images), makeFolder(usual))
+	err = errors.Join(installation.MakeFolder(apiFolder(p.Layout, *s)), installation.MakeFolder(kept), installation.MakeFolder(images), installation.MakeFolder(usual))
 	if err != nil {
 		return err
 	}
@@ -135,9 +88,9 @@ const shortFolder = "/run/user"
 
 // imageStores returns where jobs of a user have fetched images and where the user has, and how these are stored.
 func imageStores(base []string) (images, usual, driver string) {
-	home := filepath.Join(variable(base, "HOME"), ".local", "share")
+	home := filepath.Join(attempt.Variable(base, "HOME"), ".local", "share")
 	images, usual, driver = filepath.Join(home, "switchyard", "images"), filepath.Join(home, "containers", "storage"), "overlay"
-	if exists(filepath.Join(usual, "vfs-images")) {
+	if installation.Exists(filepath.Join(usual, "vfs-images")) {
 		driver = "vfs"
 	}
 	return images, usual, driver
@@ -155,10 +108,10 @@ func podmanFlags(base []string) []string {
 
 // rootlessFlags keep the container of a rank in the control groups of its supervisor and off all networks but its
 // job's. It reaches the job API by a socket.
-func rootlessFlags(s launch.Setting, l Layout, rank int) []string {
+func rootlessFlags(s launch.Setting, l installation.Layout, rank int) []string {
 	network := "none"
 	if rank > 0 {
-		network = "container:" + containerName(s.Job, s.Attempt.Number, len(s.Processes()), 0)
+		network = "container:" + attempt.ContainerName(s.Job, s.Attempt.Number, len(s.Processes()), 0)
 	}
 	return []string{
 		"--pull", "never", "--cgroups", "disabled", "--log-driver", "none", "--group-add", "keep-groups", "--network", network,

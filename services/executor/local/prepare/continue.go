@@ -1,4 +1,4 @@
-package local
+package prepare
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
 )
 
-// capabilityName is the file with the secret by which a job names the folder of its checkpoints.
-const capabilityName = "capability"
+// Capability returns the path of the file with the secret by which a job names the folder of its checkpoints.
+func (p *Preparer) Capability(job train.JobID) string { return filepath.Join(p.Job(job), "capability") }
 
 // continued is the file that says that a job has its copy of the checkpoints of the job that it continues.
-func (b *Backend) continued(job train.JobID) string { return filepath.Join(b.Own(job), "continued") }
+func (p *Preparer) continued(job train.JobID) string { return filepath.Join(p.Own(job), "continued") }
 
 var (
 	errContinue     = errors.New("continue")
@@ -34,35 +34,35 @@ var (
 // lies in a snapshots folder of its own, and the files of the checkpoint pattern in a working folder of its own.
 // Folders that users name are not copied: the program of the new job sees the same ones. No attempt starts before the
 // whole copy is there, so a copy that a crash interrupted is made again over the files that it left.
-func (b *Backend) copyCheckpoints(ctx context.Context, s launch.Setting) error {
-	if s.Spec.Continue == "" || exists(b.continued(s.Job)) {
+func (p *Preparer) copyCheckpoints(ctx context.Context, s launch.Setting) error {
+	if s.Spec.Continue == "" || installation.Exists(p.continued(s.Job)) {
 		return nil
 	}
 	if !s.Attempt.FromScratch {
-		if err := b.copyFrom(ctx, s.Spec.Continue, s); err != nil {
+		if err := p.copyFrom(ctx, s.Spec.Continue, s); err != nil {
 			return fmt.Errorf("%w %s: %w", errContinue, s.Spec.Continue, err)
 		}
 	}
-	return installation.WriteFile(b.continued(s.Job), []byte(s.Spec.Continue))
+	return installation.WriteFile(p.continued(s.Job), []byte(s.Spec.Continue))
 }
 
-func (b *Backend) copyFrom(ctx context.Context, other train.JobID, s launch.Setting) error {
-	s.Mounted = b.Mounts(s.Spec)
-	if err := b.resolveFolders(&s); err != nil {
+func (p *Preparer) copyFrom(ctx context.Context, other train.JobID, s launch.Setting) error {
+	s.Mounted = p.Mounts(s.Spec)
+	if err := p.resolveFolders(&s); err != nil {
 		return err
 	}
 	c := copier{ctx: ctx}
-	saved := jobfiles.Checkpoints(b.Layout, other)
+	saved := jobfiles.Checkpoints(p.Layout, other)
 	if saved != "" {
 		c.tree(saved, filepath.Join(s.Snapshots, s.Capability), func(string) bool { return false })
 	}
-	if own := b.Snapshots(other); exists(own) && s.Spec.SnapshotsDir == "" {
+	if own := p.Snapshots(other); installation.Exists(own) && s.Spec.SnapshotsDir == "" {
 		c.tree(own, s.Snapshots, func(name string) bool { return name == string(other) || name == filepath.Base(saved) })
 	}
 	if pattern := s.Spec.Checkpoint; pattern != "" && !filepath.IsAbs(pattern) && workDir(s) == s.Work {
-		names, _ := filepath.Glob(filepath.Join(b.Work(other), pattern)) // a pattern is checked when its job is admitted
+		names, _ := filepath.Glob(filepath.Join(p.Work(other), pattern)) // a pattern is checked when its job is admitted
 		for _, name := range names {
-			c.tree(name, filepath.Join(s.Work, strings.TrimPrefix(name, b.Work(other))), func(string) bool { return false })
+			c.tree(name, filepath.Join(s.Work, strings.TrimPrefix(name, p.Work(other))), func(string) bool { return false })
 		}
 	}
 	if c.err != nil || c.files > 0 {
@@ -151,29 +151,29 @@ func copyOne(from, to string) error {
 // FindSaved looks for what a job has saved. Nothing is left if its folder on this machine is gone, with the name of its
 // folder of checkpoints, unless another machine has made that in a snapshots_dir that this one sees, too. A program
 // that saves in a folder of its user still finds its files.
-func (b *Backend) FindSaved(job train.Job, last train.Attempt) (bool, error) {
-	if err := b.takeOver(job, last); err != nil {
+func (p *Preparer) FindSaved(job train.Job, last train.Attempt) (bool, error) {
+	if err := p.takeOver(job, last); err != nil {
 		return false, err
 	}
-	if exists(filepath.Join(b.Job(job.ID), capabilityName)) {
+	if installation.Exists(p.Capability(job.ID)) {
 		return true, nil
 	}
 	at := job.Checkpoint
 	if at == "" {
 		return workDirHere(job.Spec) != "", nil
 	}
-	for _, folder := range []string{launch.SnapshotsTarget, b.Job(job.ID), job.Spec.SnapshotsDir} {
+	for _, folder := range []string{launch.SnapshotsTarget, p.Job(job.ID), job.Spec.SnapshotsDir} {
 		if folder != "" && strings.HasPrefix(at, folder+"/") {
 			return false, nil
 		}
 	}
-	return exists(at), nil
+	return installation.Exists(at), nil
 }
 
 // takeOver gives a job the secret name that it had on another machine, if its folder of checkpoints is in a
 // snapshots_dir that both see. The record of the last attempt tells which name it is by its hash.
-func (b *Backend) takeOver(job train.Job, last train.Attempt) error {
-	path := filepath.Join(b.Job(job.ID), capabilityName)
+func (p *Preparer) takeOver(job train.Job, last train.Attempt) error {
+	path := p.Capability(job.ID)
 	if own, err := os.ReadFile(path); job.Spec.SnapshotsDir == "" || err == nil && launch.Hash(string(own)) == last.CapabilityHash {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (b *Backend) takeOver(job train.Job, last train.Attempt) error {
 	if i < 0 {
 		return nil
 	}
-	if err := makeFolder(b.Job(job.ID)); err != nil {
+	if err := installation.MakeFolder(p.Job(job.ID)); err != nil {
 		return err
 	}
 	return installation.WriteFile(path, []byte(folders[i].Name()))

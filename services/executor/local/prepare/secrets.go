@@ -1,7 +1,6 @@
-package local
+package prepare
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,22 +17,38 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // maxSecret bounds the value of a secret variable.
 const maxSecret = 64 << 10
 
-// Secrets returns the values of the secret variables of a job. The executor reads them with its own rights, so it takes
-// only what belongs to the job's user. Where jobs run as their submitters, it leaves files to the supervisor of the
-// job, which has the rights of the submitter: see ownSecrets.
-func (b *Backend) Secrets(_ context.Context, spec train.Spec) (map[string]string, error) {
-	return b.secrets(spec, func(kind train.SecretKind) bool { return kind != train.SecretFile || b.people == nil })
+// Secrets returns the values of the secret variables of a job that this process reads, by their kinds. It takes only
+// what belongs to the job's user, whatever the rights of this process are.
+func (p *Preparer) Secrets(spec train.Spec, reads func(train.SecretKind) bool) (map[string]string, error) {
+	values := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(spec.SecretEnv)) {
+		source, err := train.ParseSecret(spec.SecretEnv[name])
+		if err == nil && !reads(source.Kind) {
+			continue
+		}
+		if err == nil {
+			values[name], err = p.readSecret(spec, source)
+		}
+		switch {
+		case attempt.Passes(err):
+			return nil, fmt.Errorf("read secret_env.%s: %w", name, err)
+		case err != nil:
+			return nil, fmt.Errorf("%w secret_env.%s: %w", launch.ErrSecret, name, err)
+		}
+	}
+	return values, nil
 }
 
 // ownSecrets returns the values of the secret variables of a signed job that its supervisor has started as the
 // submitter. It reads files with his rights alone. The executor gives the values of credentials, and no others.
-func (b *Backend) ownSecrets(spec train.Spec, said map[string]string) (map[string]string, error) {
-	values, err := b.secrets(spec, func(kind train.SecretKind) bool { return kind == train.SecretFile })
+func (p *Preparer) ownSecrets(spec train.Spec, said map[string]string) (map[string]string, error) {
+	values, err := p.Secrets(spec, func(kind train.SecretKind) bool { return kind == train.SecretFile })
 	if err != nil {
 		return nil, err
 	}
@@ -46,28 +61,7 @@ func (b *Backend) ownSecrets(spec train.Spec, said map[string]string) (map[strin
 	return values, nil
 }
 
-// secrets returns the values of those secret variables that this process is to read.
-func (b *Backend) secrets(spec train.Spec, reads func(train.SecretKind) bool) (map[string]string, error) {
-	values := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(spec.SecretEnv)) {
-		source, err := train.ParseSecret(spec.SecretEnv[name])
-		if err == nil && !reads(source.Kind) {
-			continue
-		}
-		if err == nil {
-			values[name], err = b.readSecret(spec, source)
-		}
-		switch {
-		case passes(err):
-			return nil, fmt.Errorf("read secret_env.%s: %w", name, err)
-		case err != nil:
-			return nil, fmt.Errorf("%w secret_env.%s: %w", launch.ErrSecret, name, err)
-		}
-	}
-	return values, nil
-}
-
-func (b *Backend) readSecret(spec train.Spec, s train.SecretSource) (string, error) {
+func (p *Preparer) readSecret(spec train.Spec, s train.SecretSource) (string, error) {
 	switch s.Kind {
 	case train.SecretFile:
 		uid, err := spec.UID, error(nil)
@@ -77,7 +71,7 @@ func (b *Backend) readSecret(spec train.Spec, s train.SecretSource) (string, err
 		if err != nil {
 			return "", err
 		}
-		return b.readFileOf(uid, spec.User, s.Name)
+		return p.readFileOf(uid, spec.User, s.Name)
 	case train.SecretCredential:
 		folder := os.Getenv("CREDENTIALS_DIRECTORY")
 		if folder == "" {
@@ -109,7 +103,7 @@ func uidOf(name string) (int, error) {
 
 // readFileOf reads a file that a user of the machine has for himself: it and its folder are his, and nobody else may
 // read the file or put another one in its place. The file that was checked is the one that is read.
-func (b *Backend) readFileOf(uid int, name, path string) (string, error) {
+func (p *Preparer) readFileOf(uid int, name, path string) (string, error) {
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", unopened(name, filepath.Dir(path), err)
@@ -133,7 +127,7 @@ func (b *Backend) readFileOf(uid int, name, path string) (string, error) {
 	if file.Mode&unix.S_IFMT != unix.S_IFREG || int(file.Uid) != uid || file.Mode&0o077 != 0 {
 		return "", errors.Join(fmt.Errorf("%s is no file that belongs to %s and that nobody else can read (chmod 600)", path, name), f.Close())
 	}
-	if real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || b.holds(real) {
+	if real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || p.holds(real) {
 		return "", errors.Join(fmt.Errorf("%s is in the data folder of Switchyard", path), err, f.Close())
 	}
 	return valueOf(f)
@@ -148,8 +142,8 @@ func unopened(name, path string, err error) error {
 }
 
 // holds reports whether a real path lies in the data folder.
-func (b *Backend) holds(path string) bool {
-	data, err := filepath.EvalSymlinks(b.DataDir)
+func (p *Preparer) holds(path string) bool {
+	data, err := filepath.EvalSymlinks(p.DataDir)
 	return err != nil || path == data || strings.HasPrefix(path, strings.TrimSuffix(data, "/")+"/")
 }
 

@@ -1,21 +1,19 @@
-package local
+package prepare
 
 import (
-	"errors"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/switchyard-dl/switchyard/libs/engine"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 func slots() launch.Setting {
@@ -104,7 +102,7 @@ func TestEnvironmentTable(t *testing.T) {
 func TestAJobAlwaysHasAPath(t *testing.T) {
 	s := slots()
 	s.Base, s.Spec.Env = nil, nil
-	if got := variable(environment(s, 0), "PATH"); got != defaultPath {
+	if got := attempt.Variable(environment(s, 0), "PATH"); got != defaultPath {
 		t.Errorf("PATH %q, want %q", got, defaultPath)
 	}
 }
@@ -142,34 +140,34 @@ func TestAJobSeesTheGPUsThatItShares(t *testing.T) {
 }
 
 func TestComposeProcesses(t *testing.T) {
-	bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 5000, Sandbox: SandboxRoot}
-	layout := Layout{DataDir: "/var/lib/switchyard"}
+	bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 5000, Sandbox: attempt.SandboxRoot}
+	layout := installation.Layout{DataDir: "/var/lib/switchyard"}
 	tests := []struct {
 		name    string
 		change  func(*launch.Setting)
 		args    []string
 		dir     string
 		cpus    [][]int
-		sandbox Sandbox
+		sandbox attempt.Sandbox
 		mounts  int
 	}{
-		{"real folders", func(*launch.Setting) {}, []string{"train", "--data", "/home/me/datasets/x"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
-		{"mounts", func(s *launch.Setting) { s.Mounted = true }, []string{"train", "--data", "/data/x"}, "/custom", [][]int{{3, 5}}, SandboxRoot, 3},
-		{"script", func(s *launch.Setting) { s.Spec.ScriptPath = "/custom/a b.py" }, []string{"python", "/home/me/code/a b.py"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
+		{"real folders", func(*launch.Setting) {}, []string{"train", "--data", "/home/me/datasets/x"}, "/home/me/code", [][]int{{3, 5}}, attempt.SandboxNone, 0},
+		{"mounts", func(s *launch.Setting) { s.Mounted = true }, []string{"train", "--data", "/data/x"}, "/custom", [][]int{{3, 5}}, attempt.SandboxRoot, 3},
+		{"script", func(s *launch.Setting) { s.Spec.ScriptPath = "/custom/a b.py" }, []string{"python", "/home/me/code/a b.py"}, "/home/me/code", [][]int{{3, 5}}, attempt.SandboxNone, 0},
 		{
 			"work_dir", func(s *launch.Setting) { s.Spec.WorkDir = "/custom/deep" },
 			[]string{"train", "--data", "/home/me/datasets/x"},
 			"/home/me/code/deep",
 			[][]int{{3, 5}},
-			SandboxNone, 0,
+			attempt.SandboxNone, 0,
 		},
-		{"alone", func(s *launch.Setting) { s.Custom, s.Datasets = "", "" }, []string{"train", "--data", "/data/x"}, "/var/work", [][]int{{3, 5}}, SandboxNone, 0},
+		{"alone", func(s *launch.Setting) { s.Custom, s.Datasets = "", "" }, []string{"train", "--data", "/data/x"}, "/var/work", [][]int{{3, 5}}, attempt.SandboxNone, 0},
 		{
 			"per device", func(s *launch.Setting) { s.Spec.Launch = train.LaunchPerDevice },
 			[]string{"train", "--data", "/home/me/datasets/x"},
 			"/home/me/code",
 			[][]int{{5}, {3}},
-			SandboxNone, 0,
+			attempt.SandboxNone, 0,
 		},
 	}
 	for _, test := range tests {
@@ -201,7 +199,7 @@ func TestComposeProcesses(t *testing.T) {
 }
 
 func TestComposeContainers(t *testing.T) {
-	layout := Layout{DataDir: "/var/lib/switchyard"}
+	layout := installation.Layout{DataDir: "/var/lib/switchyard"}
 	s := slots()
 	s.Spec.Image, s.Mounted = "registry/image:1", true
 	l := Compose(s, layout, Bounds{}, "")
@@ -221,11 +219,11 @@ func TestComposeContainers(t *testing.T) {
 		}
 	}
 	env := l.Processes[0].Env
-	if variable(env, "JOB_UUID") != "" || variable(env, "MINE") != "" || variable(env, "PATH") != "/usr/bin" || variable(env, "SWITCHYARD_NATS") != "" || l.Sandbox != SandboxNone {
+	if attempt.Variable(env, "JOB_UUID") != "" || attempt.Variable(env, "MINE") != "" || attempt.Variable(env, "PATH") != "/usr/bin" || attempt.Variable(env, "SWITCHYARD_NATS") != "" || l.Sandbox != attempt.SandboxNone {
 		t.Errorf("client environment %q", env)
 	}
-	if l.Runtime != engine.Docker || l.container(0) != "switchyard-job-a-3" {
-		t.Errorf("runtime %q, container %q", l.Runtime, l.container(0))
+	if l.Runtime != engine.Docker || l.Container(0) != "switchyard-job-a-3" {
+		t.Errorf("runtime %q, container %q", l.Runtime, l.Container(0))
 	}
 	if got, want := strings.Join(l.Beside.Args, " "), "docker exec --interactive --tty --env TERM switchyard-job-a-3"; got != want {
 		t.Errorf("beside it runs %q, want %q", got, want)
@@ -237,7 +235,7 @@ func TestComposeContainers(t *testing.T) {
 }
 
 func TestComposeContainersOnGPUs(t *testing.T) {
-	layout := Layout{DataDir: "/var/lib/switchyard"}
+	layout := installation.Layout{DataDir: "/var/lib/switchyard"}
 	g := gpus()
 	g.Spec.Image, g.Spec.ScriptPath, g.Spec.Command = "image", "/custom/x.py", nil
 	l := Compose(g, layout, Bounds{}, "")
@@ -266,82 +264,6 @@ func TestComposeContainersOnGPUs(t *testing.T) {
 	}
 }
 
-// fakeDocker runs the command of an image on the machine, with only the variables that were handed in, and keeps a
-// list of what is running.
-const fakeDocker = `#!/bin/sh
-if [ "$1" = rm ]; then
-	echo "rm $3" >> "$STATE/calls"
-	[ -e "$STATE/$3" ] && kill -KILL -- $(cat "$STATE/$3")
-	rm -f "$STATE/$3"
-	exit 0
-fi
-shift
-while [ "${1#-}" != "$1" ]; do
-	case "$1" in
-	--rm|--init) shift;;
-	--name) name=$2; shift 2;;
-	--env-file) . "$2"; export JOB_UUID; shift 2;;
-	--cap-drop=*) shift;;
-	*) shift 2;;
-	esac
-done
-shift
-echo "run $name" >> "$STATE/calls"
-# The engine runs containers, not its client: they survive the client.
-setsid sh -c 'echo $$ > "$0"; shift 0; exec "$@"' "$STATE/$name" "$@" &
-trap 'kill -TERM $!' TERM
-wait $!; status=$?
-rm -f "$STATE/$name"
-exit $status
-`
-
-func TestContainersByAFakeEngine(t *testing.T) {
-	b := newBench(t)
-	bin, state := filepath.Join(b.DataDir, "bin"), filepath.Join(b.DataDir, "state")
-	for _, dir := range []string{bin, state} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(strings.ReplaceAll(fakeDocker, "$STATE", state)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	// The supervisor itself runs the command that removes a container.
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	compose := func(job train.JobID, command ...string) Launch {
-		s := slots()
-		s.Job, s.Attempt.Job, s.Attempt.Number, s.Work = job, job, 1, b.DataDir
-		s.Spec.Image, s.Spec.Command, s.Spec.Env = "image", command, nil
-		s.Base = os.Environ()
-		bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 200}
-		if err := errors.Join(makeFolder(b.Attempt(job, 1)), bounds.writeEnvironments(b.Layout, s)); err != nil {
-			t.Fatal(err)
-		}
-		return Compose(s, b.Layout, bounds, "[header]")
-	}
-	b.start(compose("ok", "sh", "-c", "echo uuid $JOB_UUID; exit 3"))
-	if got := b.phase("ok", launch.Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {
-		t.Errorf("exit %+v, log %q", got, b.log("ok"))
-	}
-	// A container that ignores SIGTERM is removed by its name.
-	b.start(compose("stubborn", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"))
-	b.phase("stubborn", launch.Running)
-	pid := b.pidIn("state/switchyard-stubborn-1")
-	if err := b.stop("stubborn", time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.phase("stubborn", launch.Exited).Exit; !got.Forced {
-		t.Errorf("exit %+v, want forced", got)
-	}
-	if alive(pid) {
-		t.Error("the container is alive")
-	}
-	calls, err := os.ReadFile(filepath.Join(state, "calls"))
-	if err != nil || !strings.Contains(string(calls), "rm switchyard-stubborn-1\n") {
-		t.Errorf("calls %q, %v", calls, err)
-	}
-}
-
 // Simulated GPUs are counted like real ones, but no program is given one.
 func TestSimulatedGPUs(t *testing.T) {
 	s := gpus()
@@ -355,7 +277,7 @@ func TestSimulatedGPUs(t *testing.T) {
 		}
 	}
 	s.Spec.Image, s.Places[0].Node.ContainerRuntime = "image", "docker"
-	if got := strings.Join((Bounds{}).container(s, Layout{}, 0).Args, " "); strings.Contains(got, "--gpus") || strings.Contains(got, "--cpuset-cpus") {
+	if got := strings.Join((Bounds{}).container(s, installation.Layout{}, 0).Args, " "); strings.Contains(got, "--gpus") || strings.Contains(got, "--cpuset-cpus") {
 		t.Errorf("%s: want all processors and no GPU", got)
 	}
 }
@@ -365,7 +287,7 @@ func TestServersUseWhatWorkersLeave(t *testing.T) {
 	s := slots()
 	s.Spec.Strategy, s.Spec.ParameterServers, s.Places[0].Servers = train.StrategyParameterServer, &train.ServersSpec{Max: 2}, 2
 	s.Ports = []int{4001, 4002, 4003, 4004}
-	l := Compose(s, Layout{DataDir: "/data"}, Bounds{Processors: []int{0, 3, 4, 5}}, "")
+	l := Compose(s, installation.Layout{DataDir: "/data"}, Bounds{Processors: []int{0, 3, 4, 5}}, "")
 	if len(l.Processes) != 4 {
 		t.Fatalf("%d processes, want a scheduler, 2 servers and a worker", len(l.Processes))
 	}
@@ -378,7 +300,27 @@ func TestServersUseWhatWorkersLeave(t *testing.T) {
 			t.Errorf("rank %d serves: %v, on %v, want %v", rank, p.Serves, p.CPUs, want)
 		}
 	}
-	if why := l.lacks(2); why != "" {
+	if why := l.Lacks(2); why != "" {
 		t.Errorf("two processors for each worker: %s", why)
+	}
+}
+
+// Workers without a bound have none together either; the scheduler of servers needs none.
+func TestMemoryOfAllProcesses(t *testing.T) {
+	two := gpus()
+	two.Spec.MainMemoryMiB = 300
+	if got := MemoryMiB(two); got != 600 {
+		t.Errorf("two processes of 300 MiB: %d", got)
+	}
+	two.Spec.MainMemoryMiB = 0
+	if got := MemoryMiB(two); got != 0 {
+		t.Errorf("without a bound: %d", got)
+	}
+	served := slots()
+	served.Spec.Strategy, served.Spec.MainMemoryMiB = train.StrategyParameterServer, 300
+	served.Spec.ParameterServers = &train.ServersSpec{MemoryMiB: 100}
+	served.Places[0].Servers = 2
+	if got := MemoryMiB(served); got != 500 {
+		t.Errorf("a worker and two servers: %d", got)
 	}
 }

@@ -1,4 +1,4 @@
-package local
+package supervisor
 
 import (
 	"context"
@@ -15,17 +15,15 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
-// cleanupTime bounds the commands that end containers.
-const cleanupTime = 20 * time.Second
-
 // startAll starts every process, all in one process group. On an error the caller has to end those that run.
 func (s *supervisor) startAll() (err error) {
 	s.confine()
-	if s.stage, err = newStage(s.launch, s.dir); err != nil {
+	if s.stage, err = newStage(s.launch, s.folder.Path); err != nil {
 		return err
 	}
 	for rank := range s.launch.Processes {
@@ -89,7 +87,7 @@ func (s *supervisor) copyOutput(rank int, out *os.File, interactive bool) {
 
 // firstWorker returns the rank of the first process that trains.
 func (s *supervisor) firstWorker() int {
-	return max(slices.IndexFunc(s.launch.Processes, func(p Process) bool { return !p.Serves }), 0)
+	return max(slices.IndexFunc(s.launch.Processes, func(p attempt.Process) bool { return !p.Serves }), 0)
 }
 
 // ended is the end of a child.
@@ -147,7 +145,7 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 			s.answer(asked)
 		case <-s.kill:
 			killing = true
-			s.launch.removeContainers(context.Background())
+			s.launch.RemoveContainers(context.Background())
 		case <-sweep:
 		case <-s.retrySave:
 			s.saveStart()
@@ -246,11 +244,18 @@ func (s *supervisor) signalGroup(sig unix.Signal) {
 func (s *supervisor) killAll() {
 	s.launch.Group.Kill()
 	s.signalGroup(unix.SIGKILL)
-	pids, err := descendants(os.Getpid())
+	pids, err := attempt.Descendants(os.Getpid())
 	if err != nil {
 		return
 	}
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
+}
+
+func signalName(s unix.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
 }

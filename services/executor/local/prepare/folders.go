@@ -1,4 +1,4 @@
-package local
+package prepare
 
 import (
 	"errors"
@@ -12,12 +12,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // resolveFolders resolves the folders of a job and makes those that the scheduler has to make.
-func (b *Backend) resolveFolders(s *launch.Setting) error {
-	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, b.Work(s.Job)
-	if b.People {
+func (p *Preparer) resolveFolders(s *launch.Setting) error {
+	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, p.Work(s.Job)
+	if p.People {
 		if err := followLinks(&s.Custom, &s.Snapshots, &s.Datasets); err != nil {
 			return err
 		}
@@ -27,23 +28,23 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	}
 	// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a link, as
 	// with folders that users name.
-	own, err := filepath.EvalSymlinks(b.Own(s.Job))
+	own, err := filepath.EvalSymlinks(p.Own(s.Job))
 	if err != nil {
 		return fmt.Errorf("find the job's folder: %w", err)
 	}
 	if s.Spec.Upload != "" {
-		s.Custom = filepath.Join(own, filepath.Base(b.Upload(s.Job)))
+		s.Custom = filepath.Join(own, filepath.Base(p.Upload(s.Job)))
 	}
 	if s.Snapshots == "" {
-		s.Snapshots = filepath.Join(own, filepath.Base(b.Snapshots(s.Job)))
+		s.Snapshots = filepath.Join(own, filepath.Base(p.Snapshots(s.Job)))
 		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
 		}
 	}
 	if s.Datasets == "" {
-		s.Datasets = b.userDatasets(*s)
+		s.Datasets = p.userDatasets(*s)
 	}
-	if err := b.checkFolders(*s); err != nil {
+	if err := p.checkFolders(*s); err != nil {
 		return err
 	}
 	if s.Staged != "" {
@@ -57,12 +58,12 @@ func (b *Backend) resolveFolders(s *launch.Setting) error {
 	if s.Spec.Upload != "" && work == "" {
 		work = s.Custom // it starts in its copy, and writes there
 	}
-	return jobfiles.Link(b.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), work)
+	return jobfiles.Link(p.Layout, s.Job, filepath.Join(s.Snapshots, s.Capability), work)
 }
 
 // checkFolders checks the folders of a job once more: its record may never have passed admission.
-func (b *Backend) checkFolders(s launch.Setting) error {
-	if b.People { // the kernel checks them, with the rights of the user
+func (p *Preparer) checkFolders(s launch.Setting) error {
+	if p.People { // the kernel checks them, with the rights of the user
 		return nil
 	}
 	for name, folder := range map[string]string{
@@ -71,8 +72,8 @@ func (b *Backend) checkFolders(s launch.Setting) error {
 		if err := checkFolder(folder); folder != "" && err != nil {
 			return fmt.Errorf("%s %w", name, err)
 		}
-		around := name == "work_dir" && !b.Holds(folder) // nothing is mounted there
-		if folder != "" && !around && b.Exposed(folder, s.Job) {
+		around := name == "work_dir" && !p.Holds(folder) // nothing is mounted there
+		if folder != "" && !around && p.Exposed(folder, s.Job) {
 			return fmt.Errorf("%s %s %w", name, folder, errExposed)
 		}
 	}
@@ -80,9 +81,9 @@ func (b *Backend) checkFolders(s launch.Setting) error {
 }
 
 // visible returns the data folder and what a job sees of it: its own folders and files, and those that all jobs use.
-func (b *Backend) visible(s launch.Setting) (hidden string, kept []string) {
-	real, err := filepath.EvalSymlinks(b.DataDir)
-	if err != nil || b.People { // where the users' rights keep them apart
+func (p *Preparer) visible(s launch.Setting) (hidden string, kept []string) {
+	real, err := filepath.EvalSymlinks(p.DataDir)
+	if err != nil || p.People { // where the users' rights keep them apart
 		return "", nil
 	}
 	for _, path := range []string{s.Work, s.Snapshots, s.Custom, s.Staged, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)} {
@@ -113,7 +114,7 @@ func workDirHere(spec train.Spec) string {
 // symbolic link in one of them was put there since, and may lead out of the folders that jobs may use.
 func checkFolder(folder string) error {
 	info, err := os.Stat(folder)
-	if passes(err) {
+	if attempt.Passes(err) {
 		return err
 	}
 	if err != nil || !info.IsDir() {
@@ -146,7 +147,7 @@ func followLinks(folders ...*string) error {
 			err = checkFolder(resolved)
 		}
 		if err != nil {
-			return plain(err)
+			return attempt.Plain(err)
 		}
 		*folder = resolved
 	}
@@ -154,14 +155,14 @@ func followLinks(folders ...*string) error {
 }
 
 // userDatasets returns the folder of datasets in the home of a job's user, if there is one.
-func (b *Backend) userDatasets(s launch.Setting) string {
+func (p *Preparer) userDatasets(s launch.Setting) string {
 	name := s.Spec.User
 	if name == "" {
 		return ""
 	}
 	home := filepath.Join("/home", name)
-	if b.People {
-		home = variable(s.Base, "HOME")
+	if p.People {
+		home = attempt.Variable(s.Base, "HOME")
 	} else if u, err := user.Lookup(name); err == nil {
 		home = u.HomeDir
 	}
@@ -174,11 +175,4 @@ func (b *Backend) userDatasets(s launch.Setting) string {
 		return ""
 	}
 	return folder
-}
-
-func makeFolder(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fmt.Errorf("make %s: %w", path, err)
-	}
-	return nil
 }

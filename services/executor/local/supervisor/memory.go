@@ -1,4 +1,4 @@
-package local
+package supervisor
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // memoryLook is the time between two looks at how much memory the programs take.
@@ -16,12 +17,12 @@ const memoryLook = time.Second
 // confine makes the control group of the programs. Without one they run as well: the supervisor then watches their
 // memory itself.
 func (s *supervisor) confine() {
-	bounded, err := s.launch.group().Make(s.memory())
+	bounded, err := s.launch.OwnGroup().Make(s.memory())
 	bounded = bounded || s.launch.Held && s.launch.Bounded
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
 	}
-	if s.bounded = bounded; err != nil && s.launch.group().Remove() == nil {
+	if s.bounded = bounded; err != nil && s.launch.OwnGroup().Remove() == nil {
 		s.launch.Group = ""
 	}
 	if s.memory() > 0 {
@@ -51,17 +52,17 @@ func (s *supervisor) checkMemory() {
 	case s.bounded && !s.launch.Group.OutOfMemory():
 		return
 	case !s.bounded:
-		pids, err := descendants(os.Getpid())
-		if took = unit.Bytes(kernel.Memory(pids, int64(s.memory()))); err != nil || took <= s.memory() {
+		pids, err := attempt.Descendants(os.Getpid())
+		if took = unit.Bytes(attempt.Kernel.Memory(pids, int64(s.memory()))); err != nil || took <= s.memory() {
 			return
 		}
 	}
-	s.blame(train.Exit{Signal: "SIGKILL", Reason: s.launch.outOfMemory(took)})
+	s.blame(train.Exit{Signal: "SIGKILL", Reason: outOfMemory(s.launch, took)})
 	s.kill = time.After(0)
 }
 
 // outOfMemory says how much the programs took and may take, and what helps.
-func (l Launch) outOfMemory(took unit.Bytes) train.Reason {
+func outOfMemory(l attempt.Launch, took unit.Bytes) train.Reason {
 	asked, each := unit.Bytes(l.MemoryMiB)*unit.MiB, int64(0)
 	for _, p := range l.Processes {
 		each = max(each, p.MemoryMiB)

@@ -1,4 +1,4 @@
-package local
+package prepare
 
 import (
 	"fmt"
@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/engine"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
@@ -18,22 +20,25 @@ import (
 type Bounds struct {
 	LogBytes        int64
 	KillAfterMillis int64
-	Sandbox         Sandbox
+	Sandbox         attempt.Sandbox
 	// Groups is where attempts get control groups; empty if the machine allows none.
 	Groups cgroup.Parent
-	// User is the user whose rights jobs have; nil is that of this process. Supervisor starts supervisors.
-	User       *User
-	Supervisor Supervisor
+	// User is the user whose rights jobs have; nil is that of the supervisor.
+	User *attempt.User
 	// Processors are the processors of the machine that jobs may use.
 	Processors []int
 }
 
-func (b Bounds) killAfter() time.Duration { return time.Duration(b.KillAfterMillis) * time.Millisecond }
+// KillAfter is the time between asking processes to end and killing them.
+func (b Bounds) KillAfter() time.Duration { return time.Duration(b.KillAfterMillis) * time.Millisecond }
+
+// shellLinger is how long an interactive job waits for a terminal: longer than a scheduler takes to restart.
+const shellLinger = 5 * time.Minute
 
 // Compose makes the launch of an attempt on the machine itself or in containers.
-func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
-	made := Launch{
-		Version: launchVersion, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Job, s.Attempt.Number, s.Token), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
+func Compose(s launch.Setting, l installation.Layout, b Bounds, header string) attempt.Launch {
+	made := attempt.Launch{
+		Version: attempt.Version, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Job, s.Attempt.Number, s.Token), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort, Group: b.Groups.Of(s.Attempt.Name()),
 	}
 	made.Proxy = proxyOf(s, l)
@@ -47,9 +52,9 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		}
 		made.Beside = made.Processes[0]
 		made.Beside.Args = append([]string{string(made.Runtime)}, clientFlags(l, s)...)
-		made.Beside.Args = append(made.Beside.Args, "exec", "--interactive", "--tty", "--env", "TERM", made.container(0))
+		made.Beside.Args = append(made.Beside.Args, "exec", "--interactive", "--tty", "--env", "TERM", made.Container(0))
 		if l.People {
-			made.Relay = &Relay{Socket: filepath.Join(apiFolder(l, s), apiSocket), To: s.Home().JobAPI}
+			made.Relay = &attempt.Relay{Socket: filepath.Join(apiFolder(l, s), apiSocket), To: s.Home().JobAPI}
 		}
 		return made
 	}
@@ -57,8 +62,8 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		made.Sandbox, made.Mounts = b.Sandbox, mounts(s)
 	}
 	for rank, is := range s.Processes() {
-		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors)}
-		p.describe(s, rank)
+		p := attempt.Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors)}
+		describe(&p, s, rank)
 		if !p.Serves {
 			p.Cores = s.Cores(is)
 		}
@@ -67,15 +72,15 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		}
 		made.Processes = append(made.Processes, p)
 	}
-	made.MemoryMiB = memoryMiB(s)
+	made.MemoryMiB = MemoryMiB(s)
 	made.Beside = made.Processes[0]
 	made.Beside.Args, made.Beside.Fallback = nil, ""
 	return made
 }
 
-// memoryMiB returns the main memory that the processes may take together; 0 if one of them has no bound. The scheduler
+// MemoryMiB returns the main memory that the processes may take together; 0 if one of them has no bound. The scheduler
 // of a job with parameter servers needs next to none.
-func memoryMiB(s launch.Setting) int64 {
+func MemoryMiB(s launch.Setting) int64 {
 	sum := int64(0)
 	for _, p := range s.Processes() {
 		each := s.MemoryMiB(p)
@@ -88,7 +93,7 @@ func memoryMiB(s launch.Setting) int64 {
 }
 
 // describe says what a process was given.
-func (p *Process) describe(s launch.Setting, rank int) {
+func describe(p *attempt.Process, s launch.Setting, rank int) {
 	is := s.Processes()[rank]
 	for _, d := range is.Devices {
 		p.Devices = append(p.Devices, d.ID)
@@ -100,7 +105,7 @@ func (p *Process) describe(s launch.Setting, rank int) {
 }
 
 // proxyOf returns what the supervisor does for programs that do not call the job API; nil if that is nothing.
-func proxyOf(s launch.Setting, l Layout) *proxy.Spec {
+func proxyOf(s launch.Setting, l installation.Layout) *proxy.Spec {
 	spec := s.Spec
 	if spec.LogFormat == "" && spec.Checkpoint == "" && spec.Progress == nil {
 		return nil
@@ -134,9 +139,11 @@ func filesOf(s launch.Setting, pattern string) []string {
 	return []string{filepath.Join(workDir(s), pattern), filepath.Join(s.Snapshots, pattern), filepath.Join(s.Snapshots, s.Capability, pattern)}
 }
 
-func mounts(s launch.Setting) []Mount {
-	var list []Mount
-	for _, m := range []Mount{{s.Custom, launch.CustomTarget}, {s.Snapshots, launch.SnapshotsTarget}, {s.Datasets, launch.DataTarget}} {
+func mounts(s launch.Setting) []attempt.Mount {
+	var list []attempt.Mount
+	for _, m := range []attempt.Mount{
+		{Source: s.Custom, Target: launch.CustomTarget}, {Source: s.Snapshots, Target: launch.SnapshotsTarget}, {Source: s.Datasets, Target: launch.DataTarget},
+	} {
 		if m.Source != "" {
 			list = append(list, m)
 		}
@@ -211,7 +218,7 @@ func containerDevices(s launch.Setting, rank int, people bool) []string {
 			return nil
 		}
 		var cores []string
-		for _, c := range narrowed(cpus(s, rank, nil), s.Cores(is)) {
+		for _, c := range attempt.First(cpus(s, rank, nil), s.Cores(is)) {
 			cores = append(cores, fmt.Sprint(c))
 		}
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}

@@ -1,174 +1,34 @@
-package local
+package supervisor
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/switchyard-dl/switchyard/libs/installation"
-	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
-
-// Sandbox says how a job gets its own file system.
-type Sandbox string
-
-// The kinds: none; a mount namespace; a mount namespace within a user namespace, for executors that are not root.
-const (
-	SandboxNone Sandbox = ""
-	SandboxRoot Sandbox = "mounts"
-	SandboxUser Sandbox = "user_mounts"
-)
-
-// apply makes the process that is about to be started able to mount.
-func (s Sandbox) apply(a *syscall.SysProcAttr) {
-	if s != SandboxUser {
-		return
-	}
-	a.Cloneflags |= syscall.CLONE_NEWUSER
-	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-	// The user stays the same. The right to mount within the namespace survives this exec, and is dropped before those
-	// of the job's programs.
-	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
-}
-
-// probePrefix begins the name of a probe's folder; no job's name begins with it.
-const probePrefix = ".probe-"
-
-// ProbeSandbox finds out which sandbox this machine allows to jobs of a data folder. reason says why it allows none.
-func ProbeSandbox(ctx context.Context, program Supervisor, dataDir string) (s Sandbox, reason, err error) {
-	scratch := filepath.Join(dataDir, "jobs")
-	if err := makeFolder(scratch); err != nil {
-		return SandboxNone, nil, err
-	}
-	s, reason = Probe(ctx, program, scratch)
-	return s, reason, nil
-}
-
-// Probe finds out which sandbox this machine allows: the program of supervisors runs `test` in it with folders mounted.
-// The error says why there is none.
-func Probe(ctx context.Context, program Supervisor, scratch string) (Sandbox, error) {
-	kind := SandboxUser
-	if os.Geteuid() == 0 {
-		kind = SandboxRoot
-	}
-	if err := kind.try(ctx, program, scratch); err != nil {
-		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
-	}
-	return kind, nil
-}
-
-func (s Sandbox) try(ctx context.Context, program Supervisor, scratch string) error {
-	return program.tries(ctx, scratch, func(dir string) Launch {
-		return Launch{
-			Sandbox: s, Hidden: filepath.Join(dir, "hidden"), Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
-			Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom"}},
-		}
-	})
-}
-
-// ProbeGroups finds out where this machine allows control groups to the attempts of a data folder: a supervisor runs
-// `grep` in one of them. The error says why there are none.
-func ProbeGroups(ctx context.Context, program Supervisor, machine cgroup.Machine, dataDir string) (cgroup.Parent, error) {
-	parent, err := machine.Open()
-	if err != nil {
-		return "", err
-	}
-	scratch := filepath.Join(dataDir, "jobs")
-	if err := makeFolder(scratch); err != nil {
-		return "", err
-	}
-	name := fmt.Sprintf("%s%d", probePrefix, os.Getpid())
-	group := parent.Of(name)
-	if _, err := group.Make(0); err != nil {
-		return "", err
-	}
-	err = program.tries(ctx, scratch, func(string) Launch {
-		return Launch{Group: group, Processes: []Process{{Args: []string{"grep", "-q", name, "/proc/self/cgroup"}, Dir: "/"}}}
-	})
-	if err = errors.Join(err, group.Remove()); err != nil {
-		return "", fmt.Errorf("probe control groups: %w", err)
-	}
-	return parent, nil
-}
-
-// tries lets a supervisor start the program of a launch, which must succeed. The launch's folder has a file seen and a
-// folder hidden.
-func (s Supervisor) tries(ctx context.Context, scratch string, compose func(dir string) Launch) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	scratch, err := filepath.EvalSymlinks(scratch)
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp(scratch, probePrefix)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	launch := compose(dir)
-	launch.Version, launch.Processes[0].Env = launchVersion, []string{"PATH=" + os.Getenv("PATH")}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), os.Mkdir(filepath.Join(dir, "hidden"), 0o700), writeJSON(filepath.Join(dir, launchName), launch, installation.ReplaceFile)); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, s.program(), tryArgument, dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	launch.Sandbox.apply(cmd.SysProcAttr)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(err, errors.New(strings.TrimSpace(string(said))))
-	}
-	return nil
-}
-
-// try starts the program of a launch as a supervisor does, and waits for it.
-func try(dir string) error {
-	l, err := readLaunch(dir)
-	if err != nil {
-		return err
-	}
-	stage, err := newStage(l, dir)
-	if err != nil {
-		return err
-	}
-	pid, err := stage.start(l.Processes[0], [3]*os.File{stage.nothing, stage.nothing, stage.nothing}, &syscall.SysProcAttr{})
-	if err != nil {
-		return err
-	}
-	var status unix.WaitStatus
-	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
-		return errors.Join(errTried, err)
-	}
-	return nil
-}
-
-var errTried = errors.New("the program that was tried has failed")
 
 // enter gives the calling thread its own file system: everything at the root of the machine but what is hidden, with
 // the mounts beside it, under a root that cannot be written to. The thread is alone in its mount namespace, so nothing
 // else is affected. base is any folder; it is covered for a moment.
-func enter(base string, l Launch) error {
+func enter(base string, l attempt.Launch) error {
 	// What is mounted from here on stays in here; what the machine mounts later is still seen.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("detach the mounts: %w", err)
 	}
-	pinned := make([]Mount, len(l.Mounts))
+	pinned := make([]attempt.Mount, len(l.Mounts))
 	for i, m := range l.Mounts {
 		source, err := pin(m.Source)
 		if err != nil {
-			return fmt.Errorf("mount %s: %w", m.Target, plain(err))
+			return fmt.Errorf("mount %s: %w", m.Target, attempt.Plain(err))
 		}
 		defer func() { _ = source.Close() }()
-		pinned[i] = Mount{Source: filepath.Join("/proc/self/fd", strconv.Itoa(int(source.Fd()))), Target: m.Target}
+		pinned[i] = attempt.Mount{Source: filepath.Join("/proc/self/fd", strconv.Itoa(int(source.Fd()))), Target: m.Target}
 	}
 	if l.Hidden != "" {
 		var err error
@@ -271,7 +131,7 @@ func stepAside(base string) error {
 
 // build fills the new root. An entry of the machine's root that cannot be shown (no permission) is left out; a mount
 // of the job must succeed. devices are the entries of /dev that are shown, all if there are none.
-func build(mounts []Mount, devices []string) error {
+func build(mounts []attempt.Mount, devices []string) error {
 	taken := map[string]bool{"dev": len(devices) > 0}
 	if taken["dev"] {
 		if err := buildDevices(devices); err != nil {
@@ -308,7 +168,7 @@ func build(mounts []Mount, devices []string) error {
 func bindTo(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
-		return plain(err)
+		return attempt.Plain(err)
 	}
 	if info.IsDir() {
 		err = os.MkdirAll(to, 0o755)
@@ -316,7 +176,7 @@ func bindTo(from, to string) error {
 		err = os.WriteFile(to, nil, 0o600)
 	}
 	if err != nil {
-		return plain(err)
+		return attempt.Plain(err)
 	}
 	return unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
 }
@@ -337,4 +197,43 @@ func leaveOldRoot() error {
 			return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 		}},
 	)
+}
+
+// buildDevices fills /dev of the new root with some entries of the machine's, and shared memory of its own.
+func buildDevices(patterns []string) error {
+	from, dev := filepath.Join(oldRoot, "dev"), filepath.Join(newRoot, "dev")
+	if err := os.MkdirAll(dev, 0o755); err != nil {
+		return attempt.Plain(err)
+	}
+	if err := unix.Mount("switchyard", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=1m"); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return attempt.Plain(err)
+	}
+	for _, e := range entries {
+		named := func(pattern string) bool { ok, _ := filepath.Match(pattern, e.Name()); return ok }
+		if !slices.ContainsFunc(patterns, named) {
+			continue
+		}
+		path, to := filepath.Join(from, e.Name()), filepath.Join(dev, e.Name())
+		if e.Type()&os.ModeSymlink != 0 {
+			if target, err := os.Readlink(path); err == nil {
+				_ = os.Symlink(target, to)
+			}
+			continue
+		}
+		if err := bindTo(path, to); err != nil {
+			return fmt.Errorf("show /dev/%s: %w", e.Name(), err)
+		}
+	}
+	shm := filepath.Join(dev, "shm")
+	if err := os.Mkdir(shm, 0o755); err != nil {
+		return attempt.Plain(err)
+	}
+	if err := unix.Mount("switchyard", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+		return err
+	}
+	return unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, "")
 }

@@ -1,4 +1,4 @@
-package local
+package supervisor
 
 import (
 	"context"
@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"time"
 
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/horovod"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
 	"github.com/switchyard-dl/switchyard/services/executor/local/proxy"
@@ -28,8 +29,8 @@ const claimPatience = 10 * time.Second
 
 // supervisor supervises one attempt.
 type supervisor struct {
-	dir    string
-	launch Launch
+	folder attempt.Folder
+	launch attempt.Launch
 	log    *joblog.Log
 	stage  *stage
 	// live maps the processes that were started and have not ended to their rank, by process number; group is their
@@ -62,41 +63,40 @@ type supervisor struct {
 	// startedAt is when all programs had been started. retrySave fires when saving it has to be tried again.
 	startedAt time.Time
 	retrySave <-chan time.Time
-	// shared is set if the executor is another user, who reads the files through their group.
-	shared bool
 }
 
 // retryWrite is the delay after a failed write (a full disk) before the next try.
 const retryWrite = time.Second
 
-func supervise(dir string, shared bool) error {
+// Supervise runs the attempt in a folder, unless another supervisor does or did, and returns once its end is on disk.
+func Supervise(folder attempt.Folder) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
-	if shared {
+	if folder.Shared {
 		signal.Notify(signals, launcher.RetuneSignal)
 	}
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	s := &supervisor{dir: dir, endRelay: func() {}, live: map[int]int{}, beside: map[int]*screen.Screen{}, shared: shared}
+	s := &supervisor{folder: folder, endRelay: func() {}, live: map[int]int{}, beside: map[int]*screen.Screen{}}
 	// Nothing is started before the claim and the supervisor's process number are on disk: nobody could end it.
-	lock, err := takeOver(dir, func() error { return s.declare(time.Time{}) })
+	lock, err := takeOver(folder, func() error { return s.declare(time.Time{}) })
 	if err != nil || lock == nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if s.launch, err = readLaunch(dir); err != nil {
+	if s.launch, err = folder.Launch(); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
 	launch := s.launch
 	s.log, err = joblog.Open(launch.Output, launch.LimitBytes)
-	if passes(err) {
-		return s.giveUp(err)
+	if attempt.Passes(err) {
+		return errors.Join(err, folder.Unclaim()) // it can be started once the disk has room
 	}
 	if err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
-	if shared {
-		_ = os.Chmod(launch.Output, sharedMode)
+	if folder.Shared {
+		_ = os.Chmod(launch.Output, installation.SharedMode)
 	}
 	s.log.Begin(launch.Header)
 	s.proxy = proxy.New(launch.Proxy, s.log)
@@ -104,20 +104,20 @@ func supervise(dir string, shared bool) error {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
 	}
 	if err := s.begin(); err != nil {
-		s.blame(unstarted(err))
+		s.blame(attempt.Unstarted(err))
 	}
 	defer s.horovod.Close()
 	defer func() { s.endRelay() }()
 	s.wait(signals)
 	if s.failed || s.forced {
-		s.launch.removeContainers(context.Background())
+		s.launch.RemoveContainers(context.Background())
 	}
 	return s.finish(s.first)
 }
 
 // begin starts the programs, and what they and people need to reach each other.
 func (s *supervisor) begin() (err error) {
-	if s.terminals, err = openTerminals(s.dir); err != nil {
+	if s.terminals, err = openTerminals(s.folder); err != nil {
 		if s.launch.Shell != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (s *supervisor) begin() (err error) {
 	} else {
 		s.terminals.key, s.terminals.held = s.launch.TerminalKey, s.launch.Held
 	}
-	if s.endRelay, err = s.launch.Relay.serve(); err != nil {
+	if s.endRelay, err = serveRelay(s.launch.Relay); err != nil {
 		s.endRelay = func() {}
 		return err
 	}
@@ -146,38 +146,33 @@ func (s *supervisor) begin() (err error) {
 }
 
 // takeOver makes this process the one supervisor of the attempt; it returns nil if another one is or was.
-func takeOver(dir string, declare func() error) (*os.File, error) {
+func takeOver(folder attempt.Folder, declare func() error) (*os.File, error) {
 	deadline := time.NewTimer(claimPatience)
 	defer deadline.Stop()
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
 	for {
-		lock, err := tryLock(filepath.Join(dir, lockName))
+		lock, err := folder.Lock()
 		if err != nil {
 			return nil, err
 		}
 		if lock != nil {
-			taken, err := claim(dir, declare)
+			taken, err := folder.Claim(declare)
 			if err != nil || !taken {
 				_ = lock.Close()
 				return nil, err
 			}
 			return lock, nil
 		}
-		if exists(filepath.Join(dir, claimName)) {
+		if folder.Claimed() {
 			return nil, nil
 		}
 		select {
 		case <-again.C:
 		case <-deadline.C:
-			return nil, fmt.Errorf("lock %s: held by a process that does not claim it", dir)
+			return nil, fmt.Errorf("lock %s: held by a process that does not claim it", folder.Path)
 		}
 	}
-}
-
-// giveUp releases the claim before anything was started, so that the attempt can be started once the disk has room.
-func (s *supervisor) giveUp(err error) error {
-	return errors.Join(err, os.Remove(filepath.Join(s.dir, claimName)))
 }
 
 // persist retries a write until it works or the folder is gone. A full disk passes, and an exit that is not written
@@ -187,7 +182,7 @@ func (s *supervisor) persist(write func() error) error {
 	defer again.Stop()
 	for reported := false; ; reported = true {
 		err := write()
-		if err == nil || !exists(s.dir) {
+		if err == nil || !installation.Exists(s.folder.Path) {
 			return err
 		}
 		if !reported {
@@ -209,11 +204,11 @@ func (s *supervisor) tellStarted() { _ = unix.Dup3(int(s.stage.nothing.Fd()), 0,
 
 // declare records who supervises and when the programs started.
 func (s *supervisor) declare(startedAt time.Time) error {
-	self, err := kernel.Process(os.Getpid())
+	self, err := attempt.Kernel.Process(os.Getpid())
 	if err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(s.dir, supervisorName), supervisorFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt}, replacing(s.shared))
+	return s.folder.Declare(attempt.Supervisor{PID: self.PID, PIDStart: self.Start, BootID: attempt.BootID(), StartedAt: startedAt})
 }
 
 // finish records the end; it is on disk when finish returns. Until it can be written, this process stays and holds
@@ -242,13 +237,22 @@ func (s *supervisor) finish(e train.Exit) error {
 			fmt.Fprintf(os.Stderr, "supervisor: log: %v\n", err)
 		}
 	}
-	e = blameDisk(e, s.dir)
-	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
-	err := s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end, writing(s.shared)) })
+	e = blameDisk(e, s.folder.Path)
+	end := attempt.End{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
+	err := s.persist(func() error { return s.folder.End(end) })
 	s.terminals.end(e.Code)
 	if s.stage != nil {
-		_ = s.launch.group().Leave(s.stage.thread)
-		_ = s.launch.group().Remove() // if it is not empty, the executor removes it with the attempt
+		_ = s.launch.OwnGroup().Leave(s.stage.thread)
+		_ = s.launch.OwnGroup().Remove() // if it is not empty, the executor removes it with the attempt
 	}
 	return err
+}
+
+// blameDisk names the disk of an attempt's folder as the reason for the failure of its program, if it is full: the
+// program may have cleaned up what it could not write, and its words may be its own.
+func blameDisk(e train.Exit, dir string) train.Exit {
+	if (e.Code != 0 || e.Signal != "") && !e.Forced && !e.Lost && e.Message == "" && e.Reason.Code == "" {
+		e.Reason = attempt.FullDisk(dir)
+	}
+	return e
 }

@@ -1,4 +1,4 @@
-package local
+package supervisor
 
 import (
 	"bytes"
@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,71 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/engine"
-	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
-
-// The hidden first arguments with which the program is started as a supervisor, or to try the mounts of one.
-const (
-	supervisorArgument = "__shim"
-	tryArgument        = "__try"
-	versionArgument    = "version"
-)
-
-// RunIfAsked takes over a process that was started as a supervisor, and then does not return. Main functions call it
-// first.
-func RunIfAsked(args []string) {
-	if len(args) > 1 && (args[1] == supervisorArgument || args[1] == tryArgument) {
-		os.Exit(Supervise(args)) //nolint:forbidigo // the process is the supervisor from here on: there is no main to go back to
-	}
-}
-
-// Supervise is the main function of a supervisor; it returns the exit status.
-func Supervise(args []string) int {
-	const usage = 2
-	known, err := forPeople(args)
-	switch {
-	case known:
-	case len(args) == 2 && args[1] == versionArgument:
-		fmt.Fprintln(os.Stdout, launchVersion)
-	case len(args) == 2 && args[1] == "--"+versionArgument:
-		version := "devel"
-		if info, known := debug.ReadBuildInfo(); known {
-			version = info.Main.Version
-		}
-		fmt.Fprintf(os.Stdout, "switchyard-supervisor version %s\n", version)
-	case len(args) == 3 && args[1] == supervisorArgument:
-		err = supervise(args[2], false)
-	case len(args) == 3 && args[1] == tryArgument:
-		err = try(args[2])
-	default:
-		fmt.Fprintln(os.Stderr, "switchyard-supervisor runs one attempt of a job; the executor starts it. As `switchyard-supervisor launcher`, root starts it once, to start jobs as their users. `switchyard-supervisor version` prints the version of the launches that it reads.")
-		return usage
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
-		return 1
-	}
-	return 0
-}
-
-// forPeople runs the launcher, or what it has started. known is false if the arguments are none of its.
-func forPeople(args []string) (known bool, err error) {
-	switch {
-	case len(args) == 2 && args[1] == launcher.Argument:
-		return true, superviseLaunched(os.Stdin)
-	case len(args) == 2 && args[1] == launcher.ProcessesArgument:
-		return true, launcher.ShowOwnProcesses()
-	case len(args) > 1 && args[1] == launcher.Command:
-		return true, launcher.Main(args[2:], os.Stderr)
-	}
-	return false, nil
-}
 
 // stage is the thread from which programs are started. It has the file system, the working folder and the processors of
 // the programs, so each has them from its first instruction and no program runs in between. The rest of the supervisor
 // keeps those of the machine.
 type stage struct {
-	launch Launch
+	launch attempt.Launch
 	tasks  chan func()
 	// processors are those of a program that is bound to none.
 	processors unix.CPUSet
@@ -93,7 +33,7 @@ type stage struct {
 
 // newStage makes the file system of the programs, which can gain no rights by executing a setuid program. base is any
 // folder; the programs do not see it covered.
-func newStage(l Launch, base string) (*stage, error) {
+func newStage(l attempt.Launch, base string) (*stage, error) {
 	nothing, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -111,7 +51,7 @@ func newStage(l Launch, base string) (*stage, error) {
 			return fmt.Errorf("read the processors: %w", err)
 		}
 		s.thread = unix.Gettid()
-		if err := l.group().Enter(); err != nil {
+		if err := l.OwnGroup().Enter(); err != nil {
 			return err
 		}
 		err := s.own(base)
@@ -127,7 +67,7 @@ func newStage(l Launch, base string) (*stage, error) {
 
 // own gives the thread a working folder, or a whole file system, of its own.
 func (s *stage) own(base string) error {
-	if s.launch.Sandbox == SandboxNone {
+	if s.launch.Sandbox == attempt.SandboxNone {
 		// A container's engine may forbid it. Then the whole supervisor changes its folder; all of its paths are absolute.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("unshare the working folder: %w", err)
@@ -148,22 +88,22 @@ func (s *stage) do(task func() error) error {
 }
 
 // start starts a program and returns its process number once the program has taken over.
-func (s *stage) start(p Process, files [3]*os.File, attributes *syscall.SysProcAttr) (pid int, err error) {
+func (s *stage) start(p attempt.Process, files [3]*os.File, attributes *syscall.SysProcAttr) (pid int, err error) {
 	attributes.Pdeathsig = syscall.SIGKILL // a program must not outlive its supervisor
-	if attributes.Credential, err = s.launch.User.credential(); err != nil {
+	if attributes.Credential, err = s.launch.User.Credential(); err != nil {
 		return 0, err
 	}
-	placed, err := s.launch.group().Place(attributes)
+	placed, err := s.launch.OwnGroup().Place(attributes)
 	if err != nil {
 		return 0, err
 	}
 	defer placed()
 	err = s.do(func() error {
-		if err := s.bind(narrowed(p.CPUs, p.Cores)); err != nil {
+		if err := s.bind(attempt.First(p.CPUs, p.Cores)); err != nil {
 			return err
 		}
 		if err := os.Chdir(p.Dir); err != nil {
-			return fmt.Errorf("enter the working folder: %w", plain(err))
+			return fmt.Errorf("enter the working folder: %w", attempt.Plain(err))
 		}
 		program, name, err := find(p)
 		if err != nil {
@@ -206,7 +146,7 @@ func beginning(path string) []byte {
 }
 
 // beside returns what runs beside the ranks, on a kind of terminal; without a command that is a shell.
-func (l Launch) beside(terminal string, command []string) Process {
+func beside(l attempt.Launch, terminal string, command []string) attempt.Process {
 	p := l.Beside
 	if len(command) == 0 {
 		command = []string{"sh", "-c", `exec "${SHELL:-sh}"`}
@@ -231,16 +171,8 @@ func cannotExecute(program string, begin []byte, err error) error {
 	}
 }
 
-// plain strips the operation from an error about a path, because the message is for the job's owner.
-func plain(err error) error {
-	if path, ok := errors.AsType[*os.PathError](err); ok {
-		return fmt.Errorf("%s: %w", path.Path, path.Err)
-	}
-	return err
-}
-
 // find looks the program up in the PATH of the job as a shell would. It also returns the name by which it was found.
-func find(p Process) (program, name string, err error) {
+func find(p attempt.Process) (program, name string, err error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return "", "", errors.New("no command")
 	}
@@ -249,56 +181,13 @@ func find(p Process) (program, name string, err error) {
 		if name == "" {
 			continue
 		}
-		program, err := lookUp(name, p.Env)
+		program, err := attempt.LookUp(name, p.Env)
 		if err == nil {
 			return program, name, nil
 		}
 		errs = append(errs, err.Error())
 	}
 	return "", "", errors.New(strings.Join(errs, "; "))
-}
-
-func lookUp(name string, env []string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, executable(name)
-	}
-	for _, dir := range filepath.SplitList(variable(env, "PATH")) {
-		program := filepath.Join(dir, name)
-		if executable(program) == nil {
-			return filepath.Abs(program)
-		}
-	}
-	if filepath.Ext(name) != "" && exists(name) {
-		return "", fmt.Errorf("command not found: %s; to run the file of the working folder, put its interpreter before it, as in python3 %s", name, name)
-	}
-	return "", fmt.Errorf("command not found: %s", name)
-}
-
-func executable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("command not found: %s", path)
-	case err != nil:
-		return fmt.Errorf("cannot run %w", plain(err))
-	case info.IsDir():
-		return fmt.Errorf("cannot run %s: is a folder", path)
-	}
-	if _, err := exec.LookPath(path); err != nil {
-		return fmt.Errorf("cannot run %s: no permission to execute it (chmod +x gives it)", path)
-	}
-	return nil
-}
-
-// variable returns the last value of a name, which is the one that counts.
-func variable(env []string, name string) string {
-	value := ""
-	for _, pair := range env {
-		if v, found := strings.CutPrefix(pair, name+"="); found {
-			value = v
-		}
-	}
-	return value
 }
 
 // bind keeps the thread, and the program that it starts next, on the given processors; without any, on all.
