@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -157,7 +158,7 @@ func republishedToNodes() (subjects []string) {
 func nodeAccount(node string) string { return "NODE_" + node }
 
 // answers is the subject on which the agent of a node answers questions about the output of pods.
-func answers(node string) string { return train.LogSubject(train.NodeID(node)) }
+func answers(node string) string { return rpc.LogSubject(train.NodeID(node)) }
 
 // nodeExports are the subjects that the account of the services gives to those of nodes, for any node.
 func nodeExports(nodes []string) (lines []string) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 // The roles that are no service.
@@ -103,7 +103,7 @@ func conversations(service string) conversation {
 	case "profiler":
 		return conversation{answers: []string{"switchyard.profiler.>"}}
 	case "web":
-		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", "switchyard.executor.*.terminal", train.OutlookSubject, train.CandidateSubject, train.PodSubject, contract.SuggestSubject}}
+		return conversation{asks: []string{"switchyard.executor.*.logs", "switchyard.executor.*.files", "switchyard.executor.*.terminal", rpc.OutlookSubject, rpc.CandidateSubject, rpc.PodSubject, contract.SuggestSubject}}
 	}
 	return conversation{}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -61,11 +62,11 @@ func link(name, to string) error {
 }
 
 // Answer returns the list of a job's files, or a piece of one.
-func Answer(l installation.Layout, machine train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+func Answer(l installation.Layout, machine train.NodeID, r rpc.FileRequest) (rpc.FileAnswer, error) {
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
-		return train.FileAnswer{}, err
+		return rpc.FileAnswer{}, err
 	}
-	answer := train.FileAnswer{Folders: find(l, r.Job)}
+	answer := rpc.FileAnswer{Folders: find(l, r.Job)}
 	answer.Folders.Machine = machine
 	if answer.Folders.Job == "" {
 		return answer, fmt.Errorf("no files of job %s here: it has not started on this node, or its folder was removed (switchyard purge)", r.Job)
@@ -97,8 +98,8 @@ func Checkpoints(l installation.Layout, job train.JobID) string {
 }
 
 // find returns the folders of a job that are there.
-func find(l installation.Layout, job train.JobID) train.Folders {
-	var f train.Folders
+func find(l installation.Layout, job train.JobID) rpc.Folders {
+	var f rpc.Folders
 	if !isFolder(l.Own(job)) {
 		return f
 	}
@@ -129,7 +130,7 @@ func isFolder(path string) bool {
 
 // list returns the newest files. In a folder that the user named or uploaded, those that were there before the job are
 // no results: the link to it is made at the first start.
-func list(l installation.Layout, job train.JobID, f train.Folders) (files []train.File, more bool) {
+func list(l installation.Layout, job train.JobID, f rpc.Folders) (files []rpc.File, more bool) {
 	var since time.Time
 	if info, err := os.Lstat(filepath.Join(l.Own(job), startedInName)); err == nil && f.Work != l.Work(job) {
 		since = info.ModTime()
@@ -137,7 +138,7 @@ func list(l installation.Layout, job train.JobID, f train.Folders) (files []trai
 	saved, cut := below(l, "checkpoints", f.Checkpoints, time.Time{})
 	worked, cutToo := below(l, "work", f.Work, since)
 	files = slices.Concat(saved, worked)
-	slices.SortFunc(files, func(a, b train.File) int {
+	slices.SortFunc(files, func(a, b rpc.File) int {
 		return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), strings.Compare(a.Path, b.Path))
 	})
 	kept := min(len(files), mostFiles)
@@ -145,7 +146,7 @@ func list(l installation.Layout, job train.JobID, f train.Folders) (files []trai
 }
 
 // below returns the files of a folder that were changed after a time.
-func below(l installation.Layout, name, folder string, since time.Time) (files []train.File, cut bool) {
+func below(l installation.Layout, name, folder string, since time.Time) (files []rpc.File, cut bool) {
 	if folder == "" {
 		return nil, false
 	}
@@ -170,7 +171,7 @@ func below(l installation.Layout, name, folder string, since time.Time) (files [
 		info, err := d.Info()
 		within, badPath := filepath.Rel(folder, path)
 		if err == nil && badPath == nil && info.ModTime().After(since) {
-			files = append(files, train.File{Path: name + "/" + filepath.ToSlash(within), Size: unit.Bytes(info.Size()), ChangedAt: info.ModTime().UTC()})
+			files = append(files, rpc.File{Path: name + "/" + filepath.ToSlash(within), Size: unit.Bytes(info.Size()), ChangedAt: info.ModTime().UTC()})
 		}
 		return nil
 	})
@@ -195,7 +196,7 @@ func private(l installation.Layout, folder, path string) bool {
 }
 
 // read returns a piece of a file. Neither .. nor a link leads out of the job's folders, nor to what is private.
-func read(l installation.Layout, f train.Folders, r train.FileRequest) ([]byte, int64, error) {
+func read(l installation.Layout, f rpc.Folders, r rpc.FileRequest) ([]byte, int64, error) {
 	name, within, _ := strings.Cut(r.Path, "/")
 	folder := map[string]string{"checkpoints": f.Checkpoints, "work": f.Work}[name]
 	if folder == "" {

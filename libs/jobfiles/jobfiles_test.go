@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 func write(t *testing.T, path string, data []byte) {
@@ -41,31 +41,31 @@ func TestFilesOfAJob(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := Answer(l, "n1", train.FileRequest{Job: "j-1"})
+	got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1"})
 	if err != nil || len(got.Files) != 2 || got.Folders.Checkpoints != filepath.Join(dir, "out", "j-1") || got.Folders.Machine != "n1" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	first, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: "checkpoints/model.pt"})
+	first, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: "checkpoints/model.pt"})
 	if err != nil || first.Size != int64(len(model)) || len(first.Data) != maxChunk {
 		t.Fatalf("%d of %d bytes, %v", len(first.Data), first.Size, err)
 	}
-	rest, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: "checkpoints/model.pt", Offset: maxChunk})
+	rest, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: "checkpoints/model.pt", Offset: maxChunk})
 	if err != nil || string(rest.Data) != "mmm" {
 		t.Fatalf("%q, %v", rest.Data, err)
 	}
 	for _, path := range []string{"checkpoints/../../secret", "checkpoints/out", "work/../capability", "/etc/passwd", "checkpoints", "work/none"} {
-		if got, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: path}); err == nil {
+		if got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: path}); err == nil {
 			t.Errorf("%s: %q", path, got.Data)
 		}
 	}
 	write(t, filepath.Join(l.Snapshots("old-1"), "0537e6", "model"), []byte("x"))
-	if old, err := Answer(l, "n1", train.FileRequest{Job: "old-1", Path: "checkpoints/model"}); err != nil || string(old.Data) != "x" {
+	if old, err := Answer(l, "n1", rpc.FileRequest{Job: "old-1", Path: "checkpoints/model"}); err != nil || string(old.Data) != "x" {
 		t.Errorf("%q, %v", old.Data, err)
 	}
-	if _, err := Answer(l, "n1", train.FileRequest{Job: "gone"}); err == nil || !strings.Contains(err.Error(), "switchyard purge") {
+	if _, err := Answer(l, "n1", rpc.FileRequest{Job: "gone"}); err == nil || !strings.Contains(err.Error(), "switchyard purge") {
 		t.Error(err)
 	}
-	if _, err := Answer(l, "n1", train.FileRequest{Job: "../x"}); err == nil {
+	if _, err := Answer(l, "n1", rpc.FileRequest{Job: "../x"}); err == nil {
 		t.Error("a path is no job")
 	}
 }
@@ -92,16 +92,16 @@ func TestAHomeIsNotGivenOut(t *testing.T) {
 	if err := os.Symlink(filepath.Join(home, ".ssh", "id"), filepath.Join(home, "link")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Answer(l, "n1", train.FileRequest{Job: "j-1"})
+	got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1"})
 	if err != nil || len(got.Files) != 1 || got.Files[0].Path != "work/model.pt" {
 		t.Errorf("%+v, %v", got.Files, err)
 	}
 	for _, path := range []string{"work/.ssh/id", "work/link", "work/runs/../.ssh/id", "work/yard/jobs/j-2/capability"} {
-		if got, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: path}); err == nil {
+		if got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: path}); err == nil {
 			t.Errorf("%s: %q", path, got.Data)
 		}
 	}
-	if got, err := Answer(l, "n1", train.FileRequest{Job: "j-1", Path: "work/model.pt"}); err != nil || string(got.Data) != "s" {
+	if got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: "work/model.pt"}); err != nil || string(got.Data) != "s" {
 		t.Errorf("%q, %v", got.Data, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 func openLog(t testing.TB, path string, limit int64) *Log {
@@ -29,7 +29,7 @@ func readAll(t rapid.TB, path string, limit int64, piece int) (text string, cuts
 	t.Helper()
 	var all []byte
 	for offset := int64(0); ; {
-		c, err := Read(path, train.LogRequest{Job: "j", Offset: offset, Max: piece}, limit)
+		c, err := Read(path, rpc.LogRequest{Job: "j", Offset: offset, Max: piece}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 	if cuts != 1 || !strings.Contains(followed, " bytes of output left out here]\n") {
 		t.Errorf("%d cuts were reported", cuts)
 	}
-	end, err := Read(path, train.LogRequest{Job: "j", Offset: -10}, limit)
+	end, err := Read(path, rpc.LogRequest{Job: "j", Offset: -10}, limit)
 	if err != nil || string(end.Data) != text[len(text)-10:] || end.Size != int64(written) {
 		t.Errorf("the last ten bytes are %q of %d, %v", end.Data, end.Size, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -17,9 +18,9 @@ const maxChunk = 512 << 10
 var errNoOutput = errors.New("no output here: the job has not started on this node, or its folder was removed (switchyard purge)")
 
 // Answer reads the requested piece of a job's log. over is set if the job has ended: nothing is written any more.
-func Answer(l installation.Layout, r train.LogRequest, limit int64, over bool) (train.LogChunk, error) {
+func Answer(l installation.Layout, r rpc.LogRequest, limit int64, over bool) (rpc.LogChunk, error) {
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
-		return train.LogChunk{}, err
+		return rpc.LogChunk{}, err
 	}
 	chunk, err := Read(l.Output(r.Job), r, limit)
 	if err != nil {
@@ -34,20 +35,20 @@ func Answer(l installation.Layout, r train.LogRequest, limit int64, over bool) (
 
 // Read reads a piece of the job's log at path. Offsets count all output of the job, including what was dropped; reading
 // skips dropped parts. A job that has not written anything has an empty log.
-func Read(path string, r train.LogRequest, limit int64) (train.LogChunk, error) {
+func Read(path string, r rpc.LogRequest, limit int64) (rpc.LogChunk, error) {
 	f, err := installation.OpenRegular(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return train.LogChunk{}, nil
+		return rpc.LogChunk{}, nil
 	}
 	if err != nil {
-		return train.LogChunk{}, fmt.Errorf("open the log of %s: %w", r.Job, err)
+		return rpc.LogChunk{}, fmt.Errorf("open the log of %s: %w", r.Job, err)
 	}
 	defer func() { _ = f.Close() }()
 	s, err := readShape(f, limit)
 	if err != nil {
-		return train.LogChunk{}, err
+		return rpc.LogChunk{}, err
 	}
-	chunk := train.LogChunk{Size: s.written()}
+	chunk := rpc.LogChunk{Size: s.written()}
 	offset := r.Offset
 	if offset < 0 {
 		offset = max(chunk.Size+offset, 0)

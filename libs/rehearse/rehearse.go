@@ -9,15 +9,16 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Ask returns what would become of a job. The error is bus.ErrAway if one of the services does not answer.
-func Ask(ctx context.Context, b *bus.Bus, c train.Candidate) (r train.Rehearsal, err error) {
-	if r.Job, err = bus.Ask[train.Candidate, train.Job](ctx, b, train.CandidateSubject, c); err != nil || r.Job.State == train.StateRejected {
+func Ask(ctx context.Context, b *bus.Bus, c rpc.Candidate) (r rpc.Rehearsal, err error) {
+	if r.Job, err = bus.Ask[rpc.Candidate, train.Job](ctx, b, rpc.CandidateSubject, c); err != nil || r.Job.State == train.StateRejected {
 		return r, err
 	}
-	answer, err := bus.Ask[train.OutlookRequest, train.OutlookAnswer](ctx, b, train.OutlookSubject, train.OutlookRequest{Candidate: &r.Job})
+	answer, err := bus.Ask[rpc.OutlookRequest, rpc.OutlookAnswer](ctx, b, rpc.OutlookSubject, rpc.OutlookRequest{Candidate: &r.Job})
 	if err != nil {
 		return r, err
 	}

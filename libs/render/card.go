@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -14,7 +15,7 @@ type Card struct {
 	Places  []train.Part
 	Account *train.Account
 	Report  *train.AttemptReport
-	Folders *train.Folders
+	Folders *rpc.Folders
 }
 
 // Lines returns a label and a text for each line. Nothing is made up: without a tariff there is no cost, without a

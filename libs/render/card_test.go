@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -31,7 +32,7 @@ func TestACardSaysWhatIsKnown(t *testing.T) {
 			"all of it",
 			Card{
 				Job: train.Job{Attempt: 1, RunSeconds: 60}, Places: []train.Part{{Node: "a", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}},
-				Folders: &train.Folders{Work: "/home/me/net", Checkpoints: "/state/jobs/a/snapshots"},
+				Folders: &rpc.Folders{Work: "/home/me/net", Checkpoints: "/state/jobs/a/snapshots"},
 				Account: &train.Account{Energy: 5 * unit.Joule, Methods: []string{"rapl"}, Final: true, Cost: new(0.001), Currency: "EUR", CO2eGrams: new(120.0)},
 				Report:  &train.AttemptReport{Checkpoint: "/home/me/net/last.pt", CheckpointEpochs: 4},
 			},

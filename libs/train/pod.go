@@ -7,13 +7,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-const (
-	// PodMemoryResource is the extended resource by which pods that belong to no job ask for memory of any one GPU, in
-	// GiB. The name is IADeep's.
-	PodMemoryResource = "gpushare/gpu-mem"
-	// PodSubject is where the planner answers a PodRequest with a PodAnswer.
-	PodSubject = "switchyard.planner.pods"
-)
+// PodMemoryResource is the extended resource by which pods that belong to no job ask for memory of any one GPU, in GiB.
+// The name is IADeep's.
+const PodMemoryResource = "gpushare/gpu-mem"
 
 // PlainPod is a pod of Kubernetes that belongs to no job and asks for memory of any GPU.
 type PlainPod struct {
@@ -46,20 +42,6 @@ func (p *PlainPod) Spec() Spec {
 		Name: p.FullName(), Tenant: p.Namespace, Image: p.Image, Command: p.Command, Device: KindGPU, SingleDevice: true,
 		AllowSharing: true, ShareAcrossTenants: true, EstimatedMemoryMiB: p.Memory.MiB(),
 	}.WithDefaults()
-}
-
-// PodRequest asks where a pod is to run. The scheduler of the cluster asks again until it has an answer with a node.
-type PodRequest struct {
-	Pod PlainPod `json:"pod"`
-	// Nodes are those on which the scheduler would start the pod.
-	Nodes []NodeID `json:"nodes"`
-}
-
-// PodAnswer is the node with the pod's memory, which is booked, or why the pod waits.
-type PodAnswer struct {
-	Node   NodeID   `json:"node,omitempty"`
-	Device DeviceID `json:"device,omitempty"`
-	Reason Reason   `json:"reason"`
 }
 
 // PlacedPod is a pod with the memory of a GPU that is booked for it.

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -157,7 +158,7 @@ func TestACandidateIsNotSubmitted(t *testing.T) {
 		{"bad", `{"name":"x"}`, train.StateRejected, false, "neither command"},
 		{"huge", strings.Replace(b.spec(), "{", `{"devices":9,`, 1), train.StateRejected, true, "9"},
 	} {
-		job, err := bus.Ask[train.Candidate, train.Job](b.ctx, b.bus, train.CandidateSubject, train.Candidate{ID: train.JobID(c.id), Spec: []byte(c.spec)})
+		job, err := bus.Ask[rpc.Candidate, train.Job](b.ctx, b.bus, rpc.CandidateSubject, rpc.Candidate{ID: train.JobID(c.id), Spec: []byte(c.spec)})
 		if err != nil || job.State != c.state || job.Infeasible != c.infeasible || !strings.Contains(job.Message, c.message) {
 			t.Errorf("%s: %s, infeasible %t: %q, error %v", c.id, job.State, job.Infeasible, job.Message, err)
 		}

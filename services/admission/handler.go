@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/throttle"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
@@ -364,7 +365,7 @@ func (d *handler) judge(ctx context.Context, id train.JobID, s submission) (*eve
 }
 
 // candidate answers with the record that a job would have if it were submitted now.
-func (d *handler) candidate(ctx context.Context, c train.Candidate) (train.Job, error) {
+func (d *handler) candidate(ctx context.Context, c rpc.Candidate) (train.Job, error) {
 	now := time.Now()
 	m := bus.Message{Data: c.Spec, Stored: now, Sequence: 1, Parsed: event.JobSubject(c.ID, event.FactSubmitted)}
 	s := read(m)

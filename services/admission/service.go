@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -98,7 +99,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 			Name: consumerName + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
 		})
 	}))
-	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.CandidateSubject, d.candidate) })))
+	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, rpc.CandidateSubject, d.candidate) })))
 	s.mirror(b, jobs, p, running)
 	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
 	running.Go(nodesKnown.Then(jobsKnown.Then(peopleKnown(func(ctx context.Context) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/proc"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -125,7 +126,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 
 // answerLogs serves the logs of this machine's jobs. A job that has ended is dropped from the cache, or is about to be.
 func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *cache) error {
-	return bus.Answer(ctx, b, train.LogSubject(on.realm.Machine), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
+	return bus.Answer(ctx, b, rpc.LogSubject(on.realm.Machine), func(_ context.Context, r rpc.LogRequest) (rpc.LogChunk, error) {
 		job, known := c.job(r.Job)
 		return joblog.Answer(on.local.LayoutOf(r.Job), r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
 	})
@@ -133,9 +134,9 @@ func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *ca
 
 // answerFiles serves the files of this machine's jobs.
 func answerFiles(ctx context.Context, b *bus.Bus, on platform) error {
-	return bus.Answer(ctx, b, train.FileSubject(on.realm.Machine), func(_ context.Context, r train.FileRequest) (train.FileAnswer, error) {
+	return bus.Answer(ctx, b, rpc.FileSubject(on.realm.Machine), func(_ context.Context, r rpc.FileRequest) (rpc.FileAnswer, error) {
 		if at := on.local.LayoutOf(r.Job); at.People { // else an executor that was taken over could read them
-			return train.FileAnswer{}, fmt.Errorf("the files of job %s are its user's alone: look for them on %s, in %s and where it was started", r.Job, on.realm.Machine, at.Own(r.Job))
+			return rpc.FileAnswer{}, fmt.Errorf("the files of job %s are its user's alone: look for them on %s, in %s and where it was started", r.Job, on.realm.Machine, at.Own(r.Job))
 		}
 		return jobfiles.Answer(on.local.Layout, on.realm.Machine, r)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -30,13 +31,13 @@ func TestPlanToSuccess(t *testing.T) {
 		t.Errorf("record %+v", a)
 	}
 	y.change("j1", func(j *train.Job) { j.State = train.StateSucceeded })
-	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.t.Context(), y.bus, train.LogSubject("n1"), train.LogRequest{Job: "j1"})
+	chunk, err := bus.Ask[rpc.LogRequest, rpc.LogChunk](y.t.Context(), y.bus, rpc.LogSubject("n1"), rpc.LogRequest{Job: "j1"})
 	y.must(err)
 	if !strings.Contains(string(chunk.Data), "hello from j1\n") || chunk.Next != chunk.Size {
 		t.Errorf("log %q of %d, next %d", chunk.Data, chunk.Size, chunk.Next)
 	}
 	y.until("the end of the log", func() bool {
-		chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.t.Context(), y.bus, train.LogSubject("n1"), train.LogRequest{Job: "j1", Offset: chunk.Next})
+		chunk, err := bus.Ask[rpc.LogRequest, rpc.LogChunk](y.t.Context(), y.bus, rpc.LogSubject("n1"), rpc.LogRequest{Job: "j1", Offset: chunk.Next})
 		y.must(err)
 		return chunk.Ended && len(chunk.Data) == 0
 	})
@@ -203,7 +204,7 @@ func TestFoldersOfAJob(t *testing.T) {
 			if len(saved) != 1 || len(named) != 64 {
 				t.Errorf("saved %q, want one file in a folder with the capability's name", saved)
 			}
-			files, err := bus.Ask[train.FileRequest, train.FileAnswer](t.Context(), y.bus, train.FileSubject("n1"), train.FileRequest{Job: "j1"})
+			files, err := bus.Ask[rpc.FileRequest, rpc.FileAnswer](t.Context(), y.bus, rpc.FileSubject("n1"), rpc.FileRequest{Job: "j1"})
 			y.must(err)
 			if len(files.Files) != 1 || files.Files[0].Path != "checkpoints/saved" || files.Folders.Checkpoints != filepath.Join(snapshots, "j1") {
 				t.Errorf("the executor lists %+v", files)
@@ -244,7 +245,7 @@ func TestLogRequestsAreRefusedWithAReason(t *testing.T) {
 	y.plan(on("j1", "cpu:0"))
 	fact[event.Succeeded](y, "j1", event.FactSucceeded)
 	for job, want := range map[train.JobID]string{"../../etc": "job id", "unknown": "no output here"} {
-		_, err := bus.Ask[train.LogRequest, train.LogChunk](t.Context(), y.bus, train.LogSubject("n1"), train.LogRequest{Job: job})
+		_, err := bus.Ask[rpc.LogRequest, rpc.LogChunk](t.Context(), y.bus, rpc.LogSubject("n1"), rpc.LogRequest{Job: job})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("logs of %q: %v, want %q", job, err, want)
 		}

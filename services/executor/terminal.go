@@ -9,13 +9,14 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // answerTerminals connects the terminals of people with this machine's jobs. It only passes packets on: the terminals
 // of jobs live with their supervisors, so people attach again after this process was restarted.
 func answerTerminals(ctx context.Context, b *bus.Bus, on platform, kv buckets) error {
-	return bus.AnswerPipes(ctx, b, train.TerminalSubject(on.realm.Machine), func(ctx context.Context, r train.TerminalRequest) (func(context.Context, *bus.Pipe), error) {
+	return bus.AnswerPipes(ctx, b, rpc.TerminalSubject(on.realm.Machine), func(ctx context.Context, r rpc.TerminalRequest) (func(context.Context, *bus.Pipe), error) {
 		number, needed, err := kv.attachable(ctx, r)
 		if err == nil && !needed && on.local.LayoutOf(r.Job).People {
 			err = errNoShell
@@ -37,7 +38,7 @@ var errNoShell = errors.New("jobs that run as their submitters take a terminal o
 
 // attachable returns the attempt to which a terminal may be attached. needed is set if that needs a secret, which it
 // has.
-func (kv buckets) attachable(ctx context.Context, r train.TerminalRequest) (number int, needed bool, err error) {
+func (kv buckets) attachable(ctx context.Context, r rpc.TerminalRequest) (number int, needed bool, err error) {
 	job, err := kv.jobs.Get(ctx, string(r.Job))
 	if err != nil {
 		return 0, false, fmt.Errorf("read job %s: %w", r.Job, err)
@@ -77,7 +78,7 @@ func passOn(ctx context.Context, p *bus.Pipe, job *net.UnixConn) {
 		}
 	})
 	defer end()
-	packet := make([]byte, 2*train.TerminalPacketSize)
+	packet := make([]byte, 2*rpc.TerminalPacketSize)
 	for {
 		n, err := job.Read(packet)
 		if n == 0 || err != nil || p.Send(ctx, packet[:n]) != nil {

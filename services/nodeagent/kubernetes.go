@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -204,10 +205,10 @@ func (k *kubernetes) makeSnapshots(dataDir string) error {
 
 // answerLogs serves pieces of jobs' logs.
 func answerLogs(ctx context.Context, b *bus.Bus, node train.NodeID, ended func(context.Context, train.JobID) (bool, error), logs *podlog.Tailer) error {
-	return bus.Answer(ctx, b, train.LogSubject(node), func(ctx context.Context, r train.LogRequest) (train.LogChunk, error) {
+	return bus.Answer(ctx, b, rpc.LogSubject(node), func(ctx context.Context, r rpc.LogRequest) (rpc.LogChunk, error) {
 		over, err := ended(ctx, r.Job)
 		if err != nil {
-			return train.LogChunk{}, fmt.Errorf("look whether %s has ended: %w", r.Job, err)
+			return rpc.LogChunk{}, fmt.Errorf("look whether %s has ended: %w", r.Job, err)
 		}
 		if over {
 			logs.Poll(ctx) // what the job wrote until it ended is there by now

@@ -21,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
@@ -135,8 +136,8 @@ func checkNode(t *testing.T, n train.Node) {
 // checkLog writes as a container of rank 0 would and asks as the command line does.
 func checkLog(t *testing.T, b *bus.Bus, tables tables, pods string) {
 	t.Helper()
-	ask := func() (train.LogChunk, error) {
-		return bus.Ask[train.LogRequest, train.LogChunk](within(t), b, train.LogSubject("n1"), train.LogRequest{Job: "j1"})
+	ask := func() (rpc.LogChunk, error) {
+		return bus.Ask[rpc.LogRequest, rpc.LogChunk](within(t), b, rpc.LogSubject("n1"), rpc.LogRequest{Job: "j1"})
 	}
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "no output here") {
 		t.Errorf("error %v of a job that is not known to have begun", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -41,9 +42,9 @@ type pods struct {
 
 // asking is a pod that waits, with those who wait for an answer about it.
 type asking struct {
-	request train.PodRequest
+	request rpc.PodRequest
 	at      time.Time
-	answers []chan train.PodAnswer
+	answers []chan rpc.PodAnswer
 }
 
 func newPods(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache) (*pods, error) {
@@ -53,16 +54,16 @@ func newPods(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache) (*
 
 // run answers requests until ctx ends.
 func (p *pods) run(ctx context.Context) error {
-	return bus.Answer(ctx, p.bus, train.PodSubject, p.answer)
+	return bus.Answer(ctx, p.bus, rpc.PodSubject, p.answer)
 }
 
-func (p *pods) answer(ctx context.Context, r train.PodRequest) (train.PodAnswer, error) {
+func (p *pods) answer(ctx context.Context, r rpc.PodRequest) (rpc.PodAnswer, error) {
 	if !p.cache.ready() {
-		return train.PodAnswer{}, errNotReady
+		return rpc.PodAnswer{}, errNotReady
 	}
-	answer := make(chan train.PodAnswer, 1)
+	answer := make(chan rpc.PodAnswer, 1)
 	if err := p.cache.ask(r, time.Now(), answer); err != nil {
-		return train.PodAnswer{}, err
+		return rpc.PodAnswer{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, podPatience)
 	defer cancel()
@@ -70,7 +71,7 @@ func (p *pods) answer(ctx context.Context, r train.PodRequest) (train.PodAnswer,
 	case a := <-answer:
 		return a, nil
 	case <-ctx.Done():
-		return train.PodAnswer{}, errors.New("the planner has not decided in time")
+		return rpc.PodAnswer{}, errors.New("the planner has not decided in time")
 	}
 }
 
@@ -131,7 +132,7 @@ func (p *cache) observePlaced(e bus.Entry[train.PlacedPod], deleted bool) {
 }
 
 // ask enters a request, and has the loop decide.
-func (p *cache) ask(r train.PodRequest, now time.Time, answer chan train.PodAnswer) error {
+func (p *cache) ask(r rpc.PodRequest, now time.Time, answer chan rpc.PodAnswer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waiting := p.asking[r.Pod.UID]
@@ -150,8 +151,8 @@ func (p *cache) ask(r train.PodRequest, now time.Time, answer chan train.PodAnsw
 }
 
 // requests returns the pods that wait. Those that are placed do not, even if they ask again.
-func (p *cache) requests() map[string]train.PodRequest {
-	requests := make(map[string]train.PodRequest, len(p.asking))
+func (p *cache) requests() map[string]rpc.PodRequest {
+	requests := make(map[string]rpc.PodRequest, len(p.asking))
 	for uid, a := range p.asking {
 		if _, placed := p.placed[uid]; !placed {
 			requests[uid] = a.request
@@ -252,22 +253,22 @@ func (p *cache) answerAll(last train.Plan, now time.Time) {
 
 // answerTo is the answer to a request: got is what the newest plan gives to the pod, and waits why it gives nothing.
 // placed is the zero value unless memory is booked for the pod.
-func answerTo(r train.PodRequest, placed train.PlacedPod, got *train.Allocation, waits train.Reason) train.PodAnswer {
+func answerTo(r rpc.PodRequest, placed train.PlacedPod, got *train.Allocation, waits train.Reason) rpc.PodAnswer {
 	switch {
 	case placed.Node != "" && slices.Contains(r.Nodes, placed.Node):
-		answer := train.PodAnswer{Node: placed.Node, Device: placed.Device}
+		answer := rpc.PodAnswer{Node: placed.Node, Device: placed.Device}
 		if got != nil {
 			answer.Reason = got.Reason
 		}
 		return answer
 	case placed.Node != "":
-		return train.PodAnswer{Reason: train.Reason{Code: train.NodeNotOffered, Message: fmt.Sprintf("its memory is booked on node %s", placed.Node)}}
+		return rpc.PodAnswer{Reason: train.Reason{Code: train.NodeNotOffered, Message: fmt.Sprintf("its memory is booked on node %s", placed.Node)}}
 	case got != nil:
-		return train.PodAnswer{Reason: train.Reason{Code: "Preempting", Message: fmt.Sprintf("gets %s once what has to leave it has left: the plan says %q", train.JoinPlaces(got.Places()), got.Reason.Message)}}
+		return rpc.PodAnswer{Reason: train.Reason{Code: "Preempting", Message: fmt.Sprintf("gets %s once what has to leave it has left: the plan says %q", train.JoinPlaces(got.Places()), got.Reason.Message)}}
 	case waits.Code != "":
-		return train.PodAnswer{Reason: waits}
+		return rpc.PodAnswer{Reason: waits}
 	}
-	return train.PodAnswer{Reason: train.Reason{Code: "Undecided", Message: "the plan does not have it yet"}}
+	return rpc.PodAnswer{Reason: train.Reason{Code: "Undecided", Message: "the plan does not have it yet"}}
 }
 
 // followPods compares the placed pods with what the agents of their nodes see: seen are those that have arrived, or

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -46,12 +47,12 @@ func BenchmarkPods(b *testing.B) {
 			CreatedAt: now.Add(time.Duration(i) * time.Millisecond),
 		}
 		from := i * 7 % (nodes - offered)
-		c.asking[p.UID] = &asking{request: train.PodRequest{Pod: p, Nodes: slices.Clone(ids[from : from+offered])}, at: now}
+		c.asking[p.UID] = &asking{request: rpc.PodRequest{Pod: p, Nodes: slices.Clone(ids[from : from+offered])}, at: now}
 	}
 	placed := 0
 	for b.Loop() {
 		for _, a := range c.asking {
-			a.answers = []chan train.PodAnswer{make(chan train.PodAnswer, 1)}
+			a.answers = []chan rpc.PodAnswer{make(chan rpc.PodAnswer, 1)}
 		}
 		p := plan.Decide(c.state(now, train.Plan{}, false, plan.State{}), policy)
 		placed = len(c.placeable(p, now))

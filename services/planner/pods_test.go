@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -56,9 +57,9 @@ func podOf(name string, gib unit.Bytes) train.PlainPod {
 	return train.PlainPod{UID: "uid-" + name, Namespace: "default", Name: name, Image: name, Memory: gib * unit.GiB, CreatedAt: time.Unix(100, 0)}
 }
 
-func (b podBench) ask(p train.PlainPod, nodes ...train.NodeID) train.PodAnswer {
+func (b podBench) ask(p train.PlainPod, nodes ...train.NodeID) rpc.PodAnswer {
 	b.t.Helper()
-	answer, err := bus.Ask[train.PodRequest, train.PodAnswer](b.ctx, b.bus, train.PodSubject, train.PodRequest{Pod: p, Nodes: nodes})
+	answer, err := bus.Ask[rpc.PodRequest, rpc.PodAnswer](b.ctx, b.bus, rpc.PodSubject, rpc.PodRequest{Pod: p, Nodes: nodes})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -66,12 +67,12 @@ func (b podBench) ask(p train.PlainPod, nodes ...train.NodeID) train.PodAnswer {
 }
 
 // until asks until an answer fits, as a scheduler does.
-func (b podBench) until(what string, p train.PlainPod, nodes []train.NodeID, fits func(train.PodAnswer) bool) train.PodAnswer {
+func (b podBench) until(what string, p train.PlainPod, nodes []train.NodeID, fits func(rpc.PodAnswer) bool) rpc.PodAnswer {
 	b.t.Helper()
-	var answer train.PodAnswer
+	var answer rpc.PodAnswer
 	var err error
 	for range tick.Every(b.ctx, 20*time.Millisecond) {
-		answer, err = bus.Ask[train.PodRequest, train.PodAnswer](b.ctx, b.bus, train.PodSubject, train.PodRequest{Pod: p, Nodes: nodes})
+		answer, err = bus.Ask[rpc.PodRequest, rpc.PodAnswer](b.ctx, b.bus, rpc.PodSubject, rpc.PodRequest{Pod: p, Nodes: nodes})
 		if err == nil && fits(answer) {
 			return answer
 		}
@@ -80,7 +81,7 @@ func (b podBench) until(what string, p train.PlainPod, nodes []train.NodeID, fit
 	return answer
 }
 
-func placed(a train.PodAnswer) bool { return a.Node != "" }
+func placed(a rpc.PodAnswer) bool { return a.Node != "" }
 
 // A pod gets the GPU beside the job that it slows least, on a node where its scheduler would start it.
 func TestAPodGetsMemoryBesideTheJobThatItSlowsLeast(t *testing.T) {
@@ -106,7 +107,7 @@ func TestAPodGetsMemoryBesideTheJobThatItSlowsLeast(t *testing.T) {
 	b.serve()
 
 	pod := podOf("p", 8)
-	if a := b.until("a reason", pod, []train.NodeID{"b"}, func(a train.PodAnswer) bool { return a.Reason.Message != "" }); placed(a) {
+	if a := b.until("a reason", pod, []train.NodeID{"b"}, func(a rpc.PodAnswer) bool { return a.Reason.Message != "" }); placed(a) {
 		t.Fatalf("placed where its scheduler would not start it: %+v", a)
 	}
 	if a := b.until("a place", pod, []train.NodeID{"a", "b"}, placed); a.Node != "a" || a.Device != "gpu:1" {
@@ -115,7 +116,7 @@ func TestAPodGetsMemoryBesideTheJobThatItSlowsLeast(t *testing.T) {
 	if again := b.ask(pod, "a"); again.Device != "gpu:1" {
 		t.Errorf("asked again: %+v", again)
 	}
-	if a := b.until("a reason", podOf("q", 8), []train.NodeID{"a"}, func(a train.PodAnswer) bool { return a.Reason.Message != "" }); placed(a) || !strings.Contains(a.Reason.Message, "rough at") {
+	if a := b.until("a reason", podOf("q", 8), []train.NodeID{"a"}, func(a rpc.PodAnswer) bool { return a.Reason.Message != "" }); placed(a) || !strings.Contains(a.Reason.Message, "rough at") {
 		t.Errorf("a second pod is placed beside the job that it slows: %+v", a)
 	}
 }
@@ -129,7 +130,7 @@ func TestTheMemoryOfAPodIsGivenOnce(t *testing.T) {
 	on := []train.NodeID{"a"}
 	b.until("a place", podOf("p", 9), on, placed)
 	b.until("a second place", podOf("q", 6), on, placed)
-	waits := b.until("a reason", podOf("r", 2), on, func(a train.PodAnswer) bool { return a.Reason.Message != "" })
+	waits := b.until("a reason", podOf("r", 2), on, func(a rpc.PodAnswer) bool { return a.Reason.Message != "" })
 	if placed(waits) || !strings.Contains(waits.Reason.Message, "1.0 GiB") {
 		t.Errorf("there is no room for the third: %+v", waits)
 	}
@@ -183,7 +184,7 @@ func TestMemoryThatNobodyBooked(t *testing.T) {
 	b := newPodBench(t)
 	b.gpus("a", 1, map[int][]string{0: {"default/stranger"}})
 	b.serve()
-	a := b.until("a reason", podOf("p", 1), []train.NodeID{"a"}, func(a train.PodAnswer) bool { return a.Reason.Code == train.DeviceHeld })
+	a := b.until("a reason", podOf("p", 1), []train.NodeID{"a"}, func(a rpc.PodAnswer) bool { return a.Reason.Code == train.DeviceHeld })
 	if !strings.Contains(a.Reason.Message, "default/stranger") {
 		t.Errorf("%+v", a)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -20,7 +21,7 @@ const modelTimeout = time.Second
 
 // subject returns the job that a question is about, nil if the question is about policies. A candidate comes with the
 // model that it would begin with.
-func (q *questions) subject(ctx context.Context, asked train.OutlookRequest) (*train.Job, *train.Model, error) {
+func (q *questions) subject(ctx context.Context, asked rpc.OutlookRequest) (*train.Job, *train.Model, error) {
 	switch {
 	case asked.Candidate != nil:
 		job := *asked.Candidate
@@ -30,7 +31,7 @@ func (q *questions) subject(ctx context.Context, asked train.OutlookRequest) (*t
 		}
 		wait, cancel := context.WithTimeout(ctx, modelTimeout)
 		defer cancel()
-		if m, err := bus.Ask[train.Spec, train.Model](wait, q.bus, train.ModelSubject, job.Spec); err == nil {
+		if m, err := bus.Ask[train.Spec, train.Model](wait, q.bus, rpc.ModelSubject, job.Spec); err == nil {
 			return &job, &m, nil
 		}
 		return &job, nil, nil
@@ -55,7 +56,7 @@ func (q *questions) decide(job *train.Job, model *train.Model, policy plan.Polic
 }
 
 // spend adds the power and the energy of a job.
-func (q *questions) spend(o *train.Outlook, spec train.Spec, now time.Time) {
+func (q *questions) spend(o *rpc.Outlook, spec train.Spec, now time.Time) {
 	o.PowerWatts = q.cache.powerFor(spec, o.Allocation)
 	o.Energy = o.EnergyFrom(now)
 }
@@ -118,39 +119,39 @@ const mostVariants = 16
 
 // runOutlooks answers until ctx ends what other wishes of a job, or one more job, would lead to.
 func (q *questions) runOutlooks(ctx context.Context) error {
-	return bus.Answer(ctx, q.bus, train.OutlookSubject, q.outlooks)
+	return bus.Answer(ctx, q.bus, rpc.OutlookSubject, q.outlooks)
 }
 
 // outlooks decides on the job as it is and on each variant, all at the same moment.
-func (q *questions) outlooks(ctx context.Context, asked train.OutlookRequest) (train.OutlookAnswer, error) {
+func (q *questions) outlooks(ctx context.Context, asked rpc.OutlookRequest) (rpc.OutlookAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	if len(asked.Variants) > mostVariants {
-		return train.OutlookAnswer{}, fmt.Errorf("%d variants are asked for, want at most %d", len(asked.Variants), mostVariants)
+		return rpc.OutlookAnswer{}, fmt.Errorf("%d variants are asked for, want at most %d", len(asked.Variants), mostVariants)
 	}
 	if !q.cache.ready() {
-		return train.OutlookAnswer{}, errNotReady
+		return rpc.OutlookAnswer{}, errNotReady
 	}
 	job, model, err := q.subject(ctx, asked)
 	if err != nil {
-		return train.OutlookAnswer{}, err
+		return rpc.OutlookAnswer{}, err
 	}
 	last, planned, err := q.newestPlan(ctx)
 	if err != nil {
-		return train.OutlookAnswer{}, err
+		return rpc.OutlookAnswer{}, err
 	}
 	now := q.now()
 	asIs := q.decide(job, model, q.policy, now, last, planned)
-	answer := train.OutlookAnswer{DecidedAt: asIs.DecidedAt}
-	for _, variant := range append([]train.Variant{{}}, asked.Variants...) {
+	answer := rpc.OutlookAnswer{DecidedAt: asIs.DecidedAt}
+	for _, variant := range append([]rpc.Variant{{}}, asked.Variants...) {
 		answer.Outlooks = append(answer.Outlooks, q.outlook(job, model, variant, asIs, now, last, planned))
 	}
 	return answer, ctx.Err()
 }
 
 // outlook decides on a variant. job is nil if the question is about policies.
-func (q *questions) outlook(job *train.Job, model *train.Model, variant train.Variant, asIs train.Plan, now time.Time, last train.Plan, planned bool) train.JobOutlook {
-	tried := train.JobOutlook{Variant: variant}
+func (q *questions) outlook(job *train.Job, model *train.Model, variant rpc.Variant, asIs train.Plan, now time.Time, last train.Plan, planned bool) rpc.JobOutlook {
+	tried := rpc.JobOutlook{Variant: variant}
 	policy, id := q.policy, train.JobID("")
 	if variant.Policy != "" {
 		other, err := plan.Find(variant.Policy)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/whatif"
@@ -28,10 +29,10 @@ func TestAJobIsTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &questions{bus: b.bus, log: slog.New(slog.DiscardHandler), cache: known, policy: policy, now: time.Now, timeout: time.Minute}
-	try := func(priority int) train.Outlook {
+	try := func(priority int) rpc.Outlook {
 		t.Helper()
 		spec := train.Spec{Name: "tried", Priority: &priority}.WithDefaults()
-		answer, err := q.outlooks(b.ctx, train.OutlookRequest{Candidate: &train.Job{ID: "tried", Spec: spec, State: train.StateQueued, SubmittedAt: time.Now()}})
+		answer, err := q.outlooks(b.ctx, rpc.OutlookRequest{Candidate: &train.Job{ID: "tried", Spec: spec, State: train.StateQueued, SubmittedAt: time.Now()}})
 		if err != nil || len(answer.Outlooks) != 1 || answer.Outlooks[0].Outlook == nil {
 			t.Fatalf("answer %+v, error %v", answer, err)
 		}
@@ -79,7 +80,7 @@ func TestATrialNamesWhoMoves(t *testing.T) {
 		Waiting:     []train.Waiting{{Job: "leaves", Blockers: []train.Reason{{Code: "Preempted"}}}},
 	}
 	got := whatif.NewOutlook(last, next, "tried")
-	want := []train.Move{{Job: "moves", Places: on("moves", "gpu:1").Places()}, {Job: "leaves", Reason: train.Reason{Code: "Preempted"}}}
+	want := []rpc.Move{{Job: "moves", Places: on("moves", "gpu:1").Places()}, {Job: "leaves", Reason: train.Reason{Code: "Preempted"}}}
 	if diff := cmp.Diff(want, got.Moved); diff != "" || got.Allocation == nil || len(got.Starts) != 1 || got.Starts[0] != "starts" {
 		t.Errorf("%+v\n%s", got, diff)
 	}
@@ -104,7 +105,7 @@ func TestAVariantOfAJobIsTried(t *testing.T) {
 	}
 	q := &questions{bus: b.bus, log: slog.New(slog.DiscardHandler), cache: known, policy: policy, now: func() time.Time { return now }, timeout: time.Minute}
 	more := 70
-	answer, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "second", Variants: []train.Variant{{Priority: &more}, {Devices: 2}, {Share: true}}})
+	answer, err := q.outlooks(b.ctx, rpc.OutlookRequest{Job: "second", Variants: []rpc.Variant{{Priority: &more}, {Devices: 2}, {Share: true}}})
 	if err != nil || len(answer.Outlooks) != 4 {
 		t.Fatalf("%+v, %v", answer, err)
 	}
@@ -124,10 +125,10 @@ func TestAVariantOfAJobIsTried(t *testing.T) {
 	if shared.Refused == nil || shared.Refused.Code != "MemoryUnknown" || shared.Outlook != nil {
 		t.Errorf("shared, of unknown memory: %+v", shared)
 	}
-	if again, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "second"}); err != nil || again.Outlooks[0].Waiting == nil || *known.jobs["second"].Spec.Priority != train.DefaultPriority {
+	if again, err := q.outlooks(b.ctx, rpc.OutlookRequest{Job: "second"}); err != nil || again.Outlooks[0].Waiting == nil || *known.jobs["second"].Spec.Priority != train.DefaultPriority {
 		t.Errorf("afterwards: %+v, %v", again, err)
 	}
-	byPolicy, err := q.outlooks(b.ctx, train.OutlookRequest{Variants: []train.Variant{{Policy: "fifo"}, {Policy: "nobody"}}})
+	byPolicy, err := q.outlooks(b.ctx, rpc.OutlookRequest{Variants: []rpc.Variant{{Policy: "fifo"}, {Policy: "nobody"}}})
 	if err != nil || len(byPolicy.Outlooks) != 3 {
 		t.Fatalf("%+v, %v", byPolicy, err)
 	}
@@ -139,7 +140,7 @@ func TestAVariantOfAJobIsTried(t *testing.T) {
 	if refused := byPolicy.Outlooks[2].Refused; refused == nil || refused.Code != "NoSuchPolicy" {
 		t.Errorf("an unknown policy: %+v", refused)
 	}
-	if _, err := q.outlooks(b.ctx, train.OutlookRequest{Job: "gone"}); err == nil {
+	if _, err := q.outlooks(b.ctx, rpc.OutlookRequest{Job: "gone"}); err == nil {
 		t.Error("a job that nobody knows has an outlook")
 	}
 }

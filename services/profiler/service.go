@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -67,7 +68,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { st.ignore(m, st.estimator.sample(m)) })
 	})
-	running.Go(caughtUp.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, train.ModelSubject, st.estimator.beginning) }))
+	running.Go(caughtUp.Then(func(ctx context.Context) error { return bus.Answer(ctx, b, rpc.ModelSubject, st.estimator.beginning) }))
 	// A fit of half the past would publish outdated estimates.
 	running.Go(caughtUp.Then(func(ctx context.Context) error {
 		st.estimator.caughtUp()

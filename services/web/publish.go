@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/rehearse"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
@@ -101,7 +102,7 @@ func (s server) rehearse(route api.Route, r *http.Request) (answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), waiting)
 	defer cancel()
-	rehearsal, err := rehearse.Ask(ctx, s.bus, train.Candidate{ID: id, Spec: spec, By: person.Name, Door: cameBy(r)})
+	rehearsal, err := rehearse.Ask(ctx, s.bus, rpc.Candidate{ID: id, Spec: spec, By: person.Name, Door: cameBy(r)})
 	return answer{body: rehearsal}, asked(err)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/throttle"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -66,8 +67,8 @@ func (s server) handler() http.Handler {
 		api.RouteForecast: s.forecasts,
 		api.RouteSuggest:  s.suggest,
 		api.RouteRecords:  s.records,
-		api.RouteLog:      executor[train.LogRequest, train.LogChunk](s, access.ReadOutput, train.LogSubject, logQuestion),
-		api.RouteFiles:    executor[train.FileRequest, train.FileAnswer](s, access.ReadFiles, train.FileSubject, fileQuestion),
+		api.RouteLog:      executor[rpc.LogRequest, rpc.LogChunk](s, access.ReadOutput, rpc.LogSubject, logQuestion),
+		api.RouteFiles:    executor[rpc.FileRequest, rpc.FileAnswer](s, access.ReadFiles, rpc.FileSubject, fileQuestion),
 		api.RouteNodes:    listed(s, func(x *index.Index, q view.Query) (any, error) { return view.Nodes(x, q, s.now()), nil }),
 		api.RoutePlan:     s.plan,
 		api.RouteOutlook:  s.policies,
@@ -309,12 +310,12 @@ func asked(err error) error {
 	return nil
 }
 
-func logQuestion(job train.JobID, _ string, offset int64) train.LogRequest {
-	return train.LogRequest{Job: job, Offset: offset}
+func logQuestion(job train.JobID, _ string, offset int64) rpc.LogRequest {
+	return rpc.LogRequest{Job: job, Offset: offset}
 }
 
-func fileQuestion(job train.JobID, path string, offset int64) train.FileRequest {
-	return train.FileRequest{Job: job, Path: path, Offset: offset}
+func fileQuestion(job train.JobID, path string, offset int64) rpc.FileRequest {
+	return rpc.FileRequest{Job: job, Path: path, Offset: offset}
 }
 
 // problemError is an error whose answer is given.

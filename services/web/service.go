@@ -25,6 +25,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/kubetoken"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/throttle"
@@ -145,8 +146,8 @@ func (s *Service) extender(b *bus.Bus) (doorway, error) {
 	if err != nil {
 		return doorway{}, fmt.Errorf("read the word of schedulers (web.extender_secret): %w", err)
 	}
-	answers := extender.Handler(strings.TrimSpace(string(secret)), func(ctx context.Context, r train.PodRequest) (train.PodAnswer, error) {
-		return bus.Ask[train.PodRequest, train.PodAnswer](ctx, b, train.PodSubject, r)
+	answers := extender.Handler(strings.TrimSpace(string(secret)), func(ctx context.Context, r rpc.PodRequest) (rpc.PodAnswer, error) {
+		return bus.Ask[rpc.PodRequest, rpc.PodAnswer](ctx, b, rpc.PodSubject, r)
 	})
 	return doorway{func(ctx context.Context) (net.Listener, error) {
 		var c net.ListenConfig

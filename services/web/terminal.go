@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/packets"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -46,7 +47,7 @@ func (o *openTerminals) begin(person string) (end func(), begun bool) {
 }
 
 // terminal connects the terminal of a person with a job of his. The body of the request is what he types, the answer
-// what he sees, both in packets; the first packet is a train.TerminalRequest.
+// what he sees, both in packets; the first packet is a rpc.TerminalRequest.
 func (s server) terminal(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	err := c.EnableFullDuplex() // else a refusal waits for the end of what is typed
@@ -103,7 +104,7 @@ func (s server) terminal(w http.ResponseWriter, r *http.Request) {
 // typed passes on what a person types, until he leaves.
 func typed(ctx context.Context, from io.Reader, to *bus.Pipe) {
 	for {
-		packet, err := packets.Read(from, 2*train.TerminalPacketSize)
+		packet, err := packets.Read(from, 2*rpc.TerminalPacketSize)
 		if err != nil || to.Send(ctx, packet) != nil {
 			return
 		}
@@ -126,8 +127,8 @@ func (s server) dialTerminal(r *http.Request) (pipe *bus.Pipe, end func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	first, err := packets.Read(r.Body, 2*train.TerminalPacketSize)
-	var asks train.TerminalRequest
+	first, err := packets.Read(r.Body, 2*rpc.TerminalPacketSize)
+	var asks rpc.TerminalRequest
 	if err = errors.Join(err, json.Unmarshal(first, &asks)); err != nil {
 		return nil, nil, problemError{problem(http.StatusUnprocessableEntity, "the first packet: "+err.Error(), "")}
 	}
@@ -147,7 +148,7 @@ func (s server) dialTerminal(r *http.Request) (pipe *bus.Pipe, end func(), err e
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), waiting)
 	defer cancel()
-	pipe, err = bus.Dial(ctx, s.bus, train.TerminalSubject(node), asks)
+	pipe, err = bus.Dial(ctx, s.bus, rpc.TerminalSubject(node), asks)
 	if err != nil {
 		end()
 		return nil, nil, asked(err)

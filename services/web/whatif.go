@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/index"
@@ -38,7 +39,7 @@ func (s server) whatIf(route api.Route, r *http.Request) (answer, error) {
 	if err := s.inTime(person); err != nil {
 		return answer{}, err
 	}
-	reply, err := askService[train.OutlookRequest, train.OutlookAnswer](r.Context(), s, train.OutlookSubject, train.OutlookRequest{Job: id, Variants: variants})
+	reply, err := askService[rpc.OutlookRequest, rpc.OutlookAnswer](r.Context(), s, rpc.OutlookSubject, rpc.OutlookRequest{Job: id, Variants: variants})
 	return answer{body: reply}, err
 }
 
@@ -48,10 +49,10 @@ func (s server) policies(route api.Route, r *http.Request) (answer, error) {
 	if _, err := route.Decode(values); err != nil {
 		return answer{}, err
 	}
-	var variants []train.Variant
+	var variants []rpc.Variant
 	for word := range strings.SplitSeq(values.Get("policies"), ",") {
 		if word != "" {
-			variants = append(variants, train.Variant{Policy: word})
+			variants = append(variants, rpc.Variant{Policy: word})
 		}
 	}
 	if err := s.may(r, access.AskWhatIf, access.Owner{}); err != nil {
@@ -64,20 +65,20 @@ func (s server) policies(route api.Route, r *http.Request) (answer, error) {
 	if err := s.inTime(person); err != nil {
 		return answer{}, err
 	}
-	reply, err := askService[train.OutlookRequest, train.OutlookAnswer](r.Context(), s, train.OutlookSubject, train.OutlookRequest{Variants: variants})
+	reply, err := askService[rpc.OutlookRequest, rpc.OutlookAnswer](r.Context(), s, rpc.OutlookSubject, rpc.OutlookRequest{Variants: variants})
 	return answer{body: reply}, err
 }
 
 // variantsOf reads one variant for each number of devices, one for the priority, and one for sharing.
-func variantsOf(values url.Values) ([]train.Variant, error) {
-	var variants []train.Variant
+func variantsOf(values url.Values) ([]rpc.Variant, error) {
+	var variants []rpc.Variant
 	if given := values.Get("devices"); given != "" {
 		for word := range strings.SplitSeq(given, ",") {
 			n, err := strconv.Atoi(word)
 			if err != nil || n < 1 {
 				return nil, fmt.Errorf("devices: want whole numbers from 1, joined by commas, found %q", given)
 			}
-			variants = append(variants, train.Variant{Devices: n})
+			variants = append(variants, rpc.Variant{Devices: n})
 		}
 	}
 	if given := values.Get("priority"); given != "" {
@@ -85,12 +86,12 @@ func variantsOf(values url.Values) ([]train.Variant, error) {
 		if err != nil || n < 0 || n > 100 {
 			return nil, fmt.Errorf("priority: want a number from 0 to 100, found %q", given)
 		}
-		variants = append(variants, train.Variant{Priority: &n})
+		variants = append(variants, rpc.Variant{Priority: &n})
 	}
 	switch given := values.Get("share"); given {
 	case "", "false":
 	case "true":
-		variants = append(variants, train.Variant{Share: true})
+		variants = append(variants, rpc.Variant{Share: true})
 	default:
 		return nil, fmt.Errorf("share: want true or false, found %q", given)
 	}

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // DialTerminal connects to a terminal of an attempt.
-func (b *Backend) DialTerminal(r train.TerminalRequest, number int) (*net.UnixConn, error) {
+func (b *Backend) DialTerminal(r rpc.TerminalRequest, number int) (*net.UnixConn, error) {
 	if !b.launched(train.Attempt{Job: r.Job, Number: number}) {
 		r.Secret = "" // it was checked
 	}

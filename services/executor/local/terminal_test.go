@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
@@ -32,20 +33,20 @@ func TestAShellWithoutATerminalEnds(t *testing.T) {
 // said reads what a terminal shows until its program has ended, and returns its status.
 func (b *bench) said(job train.JobID, command ...string) (string, int) {
 	b.t.Helper()
-	c, err := b.DialTerminal(train.TerminalRequest{Job: job, Command: command, Term: "vt100", Size: train.TerminalSize{Columns: 77, Rows: 11}}, 1)
+	c, err := b.DialTerminal(rpc.TerminalRequest{Job: job, Command: command, Term: "vt100", Size: rpc.TerminalSize{Columns: 77, Rows: 11}}, 1)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(3 * time.Minute))
 	var text strings.Builder
-	packet := make([]byte, 2*train.TerminalPacketSize)
+	packet := make([]byte, 2*rpc.TerminalPacketSize)
 	for {
 		n, err := c.Read(packet)
 		if err != nil || n == 0 {
 			b.t.Fatalf("after %q: %v", text.String(), err)
 		}
-		if packet[0] == train.TerminalExit {
+		if packet[0] == rpc.TerminalExit {
 			var status int
 			if err := json.Unmarshal(packet[1:n], &status); err != nil {
 				b.t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -121,7 +122,7 @@ func TestLinesOfAPod(t *testing.T) {
 	if _, err := os.Stat(g.layout.Job("j2")); err == nil {
 		t.Error("a pod of no job made a job")
 	}
-	if chunk, err := tail.Answer(train.LogRequest{Job: "j1", Offset: -17}, false); err != nil || string(chunk.Data) != "[1] another rank\n" {
+	if chunk, err := tail.Answer(rpc.LogRequest{Job: "j1", Offset: -17}, false); err != nil || string(chunk.Data) != "[1] another rank\n" {
 		t.Errorf("%q, error %v", chunk.Data, err)
 	}
 }
@@ -194,7 +195,7 @@ func TestAFloodStaysBounded(t *testing.T) {
 	if err != nil || len(data) > joblog.MinLimit || !strings.HasPrefix(string(data), header) || !strings.HasSuffix(string(data), "x\nlast\n") {
 		t.Errorf("log of %d bytes, error %v", len(data), err)
 	}
-	chunk, err := tail.Answer(train.LogRequest{Job: "j1"}, false)
+	chunk, err := tail.Answer(rpc.LogRequest{Job: "j1"}, false)
 	if err != nil || chunk.Size != int64(len(header)+10_000*100+len("last\n")) {
 		t.Errorf("size %d, error %v", chunk.Size, err)
 	}

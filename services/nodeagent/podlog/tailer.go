@@ -22,6 +22,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -76,7 +77,7 @@ type jobLog struct {
 }
 
 // Answer reads a piece of a job's log; over is set if the job has ended.
-func (t *Tailer) Answer(r train.LogRequest, over bool) (train.LogChunk, error) {
+func (t *Tailer) Answer(r rpc.LogRequest, over bool) (rpc.LogChunk, error) {
 	return joblog.Answer(t.config.Layout, r, t.config.LimitBytes, over)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
@@ -54,7 +55,7 @@ type Records struct {
 	Silence func(train.NodeID) time.Duration
 	// Placed are the pods of no job that have memory of a GPU, Asking those that wait for some, by their UIDs.
 	Placed map[string]train.PlacedPod
-	Asking map[string]train.PodRequest
+	Asking map[string]rpc.PodRequest
 	// Interference returns what was measured on the devices of nodes; nil: the terms have it.
 	Interference func([]train.Node) map[string]*curve.Interference
 	// RestartSeconds is the measured mean time for which a restart holds devices before its processes run; 0 if unknown.

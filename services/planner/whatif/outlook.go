@@ -5,12 +5,13 @@ import (
 	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // NewOutlook compares the newest plan with the next one about a job.
-func NewOutlook(last, next train.Plan, job train.JobID) train.Outlook {
-	o := train.Outlook{Predicted: next.Predicted(job)}
+func NewOutlook(last, next train.Plan, job train.JobID) rpc.Outlook {
+	o := rpc.Outlook{Predicted: next.Predicted(job)}
 	if a, found := next.Find(job); found {
 		o.Allocation = &a
 	}
@@ -30,12 +31,12 @@ func NewOutlook(last, next train.Plan, job train.JobID) train.Outlook {
 		case !held:
 			o.Starts = append(o.Starts, a.Job)
 		case !slices.EqualFunc(before.Places(), a.Places(), train.Part.Same):
-			o.Moved = append(o.Moved, train.Move{Job: a.Job, Places: a.Places(), Reason: a.Reason})
+			o.Moved = append(o.Moved, rpc.Move{Job: a.Job, Places: a.Places(), Reason: a.Reason})
 		}
 	}
 	for _, w := range next.Waiting {
 		if _, held := last.Find(w.Job); held && w.Job != job && len(w.Blockers) > 0 {
-			o.Moved = append(o.Moved, train.Move{Job: w.Job, Reason: w.Blockers[0]})
+			o.Moved = append(o.Moved, rpc.Move{Job: w.Job, Reason: w.Blockers[0]})
 		}
 	}
 	return o
@@ -50,7 +51,7 @@ const (
 
 // Shifts returns the jobs but one that end at another time by a plan than by the one that is decided otherwise, those
 // that lose most first, and how many are left out.
-func Shifts(otherwise, by train.Plan, job train.JobID) (shifts []train.Shift, more int) {
+func Shifts(otherwise, by train.Plan, job train.JobID) (shifts []rpc.Shift, more int) {
 	after := by.Predictions()
 	for id, before := range otherwise.Predictions() {
 		if id == job || before.Finish == nil {
@@ -58,20 +59,20 @@ func Shifts(otherwise, by train.Plan, job train.JobID) (shifts []train.Shift, mo
 		}
 		then := after[id].Finish
 		if then == nil {
-			shifts = append(shifts, train.Shift{Job: id})
+			shifts = append(shifts, rpc.Shift{Job: id})
 			continue
 		}
 		if late := then.Expected.Sub(before.Finish.Expected).Seconds(); math.Abs(late) >= leastShift {
-			shifts = append(shifts, train.Shift{Job: id, Finish: then, Seconds: late})
+			shifts = append(shifts, rpc.Shift{Job: id, Finish: then, Seconds: late})
 		}
 	}
-	lost := func(s train.Shift) float64 {
+	lost := func(s rpc.Shift) float64 {
 		if s.Finish == nil {
 			return math.Inf(1)
 		}
 		return s.Seconds
 	}
-	slices.SortFunc(shifts, func(x, y train.Shift) int { return cmp.Or(cmp.Compare(lost(y), lost(x)), cmp.Compare(x.Job, y.Job)) })
+	slices.SortFunc(shifts, func(x, y rpc.Shift) int { return cmp.Or(cmp.Compare(lost(y), lost(x)), cmp.Compare(x.Job, y.Job)) })
 	more = max(len(shifts)-mostShifts, 0)
 	return shifts[:len(shifts)-more], more
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/packets"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -114,14 +115,14 @@ func Routes() []Route {
 			Query: queryParameters()[:1], Answer: view.Standing{},
 		},
 		{
-			Name: RouteWhatIf, Method: "GET", Path: Prefix + "/jobs/{id}/whatif", Answer: train.OutlookAnswer{},
+			Name: RouteWhatIf, Method: "GET", Path: Prefix + "/jobs/{id}/whatif", Answer: rpc.OutlookAnswer{},
 			Doc: "What the next plan would be if a job that has not ended, named as above, were different: first as it is, then with each change alone. The planner answers; nothing is changed.",
 			Query: append(queryParameters()[:1:1],
 				Parameter{Name: "devices", Doc: "Other numbers of devices, joined by commas: a change each."}, Parameter{Name: "priority", Doc: "Another priority.", Whole: true},
 				Parameter{Name: "share", Doc: "true: it shares its devices with others."}),
 		},
 		{
-			Name: RouteRehearse, Method: "POST", Path: Prefix + "/jobs/{id}/rehearsal", Body: train.Spec{}, Answer: train.Rehearsal{},
+			Name: RouteRehearse, Method: "POST", Path: Prefix + "/jobs/{id}/rehearsal", Body: train.Spec{}, Answer: rpc.Rehearsal{},
 			Doc: "What admission and the planner would make of a job if it were submitted under this id now. Nothing is stored.",
 		},
 		{
@@ -138,11 +139,11 @@ func Routes() []Route {
 			Query: []Parameter{{Name: "id", Doc: "The whole ids of the jobs, joined by commas."}, sinceParameter()},
 		},
 		{
-			Name: RouteLog, Method: "GET", Path: Prefix + "/nodes/{id}/log", Doc: "A piece of the output of a job that has run on the node.", Answer: train.LogChunk{},
+			Name: RouteLog, Method: "GET", Path: Prefix + "/nodes/{id}/log", Doc: "A piece of the output of a job that has run on the node.", Answer: rpc.LogChunk{},
 			Query: []Parameter{jobParameter(), {Name: "offset", Doc: "The bytes before the piece; a negative number counts from the end."}},
 		},
 		{
-			Name: RouteFiles, Method: "GET", Path: Prefix + "/nodes/{id}/files", Doc: "The files of a job that has run on the node, or a piece of one of them.", Answer: train.FileAnswer{},
+			Name: RouteFiles, Method: "GET", Path: Prefix + "/nodes/{id}/files", Doc: "The files of a job that has run on the node, or a piece of one of them.", Answer: rpc.FileAnswer{},
 			Query: []Parameter{jobParameter(), {Name: "path", Doc: "The file, as the list names it; without it the answer is the list."}, {Name: "offset", Doc: "The bytes before the piece."}},
 		},
 		{Name: RouteNodes, Method: "GET", Path: Prefix + "/nodes", Doc: "The nodes and their devices, what keeps jobs off them, the jobs on them and their power.", Query: page, Answer: view.Records[view.Node]{}},
@@ -151,7 +152,7 @@ func Routes() []Route {
 			Doc: "The newest plan, or the one that was in force at a time in the last 30 days.", Query: []Parameter{atParameter()},
 		},
 		{
-			Name: RouteOutlook, Method: "GET", Path: Prefix + "/plan/whatif", Answer: train.OutlookAnswer{},
+			Name: RouteOutlook, Method: "GET", Path: Prefix + "/plan/whatif", Answer: rpc.OutlookAnswer{},
 			Doc:   "What the next plan would be by other policies: first by the one that decides, then by each. The planner answers; nothing is changed.",
 			Query: []Parameter{{Name: "policies", Doc: "Names of policies, joined by commas."}},
 		},

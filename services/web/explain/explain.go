@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -37,7 +38,7 @@ type Job struct {
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
 	// Folders are paths on the job's machine. It is nil before the start, for pods, and if the executor does not answer.
-	Folders *train.Folders `json:"folders,omitempty"`
+	Folders *rpc.Folders `json:"folders,omitempty"`
 	// CheckpointPath is the machine's path of the newest checkpoint.
 	CheckpointPath string `json:"checkpoint_path,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -509,7 +510,7 @@ func (p *page) folders(d Job) {
 		}
 		p.field(f.label, "%s %s", render.EscapeText(f.host), as)
 	}
-	f := train.Folders{Work: s.WorkDir}
+	f := rpc.Folders{Work: s.WorkDir}
 	if d.Folders != nil {
 		f = *d.Folders
 	}

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -42,7 +43,7 @@ type Result struct {
 const mostBytes = 64 << 20
 
 // Ask asks the planner.
-type Ask func(context.Context, train.PodRequest) (train.PodAnswer, error)
+type Ask func(context.Context, rpc.PodRequest) (rpc.PodAnswer, error)
 
 // Handler answers POST /SECRET/filter.
 func Handler(secret string, ask Ask) http.Handler {
@@ -123,7 +124,7 @@ func (a Args) refuse(names []string, why string) Result {
 }
 
 // requestOf makes a request of a question.
-func requestOf(args Args) (r train.PodRequest, names []string, err error) {
+func requestOf(args Args) (r rpc.PodRequest, names []string, err error) {
 	names = args.names()
 	if args.Pod == nil {
 		return r, names, errors.New("the question names no pod")

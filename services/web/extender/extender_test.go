@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -22,9 +23,9 @@ func question(containers, nodes string) string {
 const asks = `{"name": "a", "image": "i", "command": ["python"], "args": ["t.py"], "resources": {"limits": {"gpushare/gpu-mem": "4"}, "requests": {"gpushare/gpu-mem": "4"}}}`
 
 func TestAQuestionOfAScheduler(t *testing.T) {
-	var asked train.PodRequest
-	answer, fault := train.PodAnswer{}, error(nil)
-	handler := Handler("word", func(_ context.Context, r train.PodRequest) (train.PodAnswer, error) {
+	var asked rpc.PodRequest
+	answer, fault := rpc.PodAnswer{}, error(nil)
+	handler := Handler("word", func(_ context.Context, r rpc.PodRequest) (rpc.PodAnswer, error) {
 		asked = r
 		return answer, fault
 	})
@@ -36,15 +37,15 @@ func TestAQuestionOfAScheduler(t *testing.T) {
 	sidecar := `{"name": "side", "image": "s"}`
 	for _, c := range []struct {
 		name, body, want string
-		answer           train.PodAnswer
+		answer           rpc.PodAnswer
 		fault            error
 	}{
-		{"placed", question(sidecar+","+asks, `["n.1", "n2"]`), `{"NodeNames":["n.1"]}`, train.PodAnswer{Node: train.KubernetesNodeID("n.1"), Device: "gpu:0"}, nil},
-		{"waits", question(asks, `["n2"]`), `{"Error":"Switchyard: the pod waits: no room"}`, train.PodAnswer{Reason: train.Reason{Message: "no room"}}, nil},
-		{"the planner is away", question(asks, `["n2"]`), `{"Error":"Switchyard: away"}`, train.PodAnswer{}, errors.New("away")},
-		{"booked elsewhere", question(asks, `["n2"]`), `{"Error":"Switchyard: memory is booked on node n3, where the scheduler would not start the pod"}`, train.PodAnswer{Node: "n3"}, nil},
-		{"two containers", question(asks+","+asks, `["n2"]`), `{"NodeNames":[],"FailedAndUnresolvableNodes":{"n2":"several containers ask for gpushare/gpu-mem: one of a pod may"}}`, train.PodAnswer{}, nil},
-		{"whole nodes", `{"Pod": {"metadata": {"uid": "u"}, "spec": {"containers": [` + asks + `]}}, "Nodes": {"items": [{"metadata": {"name": "n1"}}, {"metadata": {"name": "n2"}}]}}`, `"name":"n2"`, train.PodAnswer{Node: "n2"}, nil},
+		{"placed", question(sidecar+","+asks, `["n.1", "n2"]`), `{"NodeNames":["n.1"]}`, rpc.PodAnswer{Node: train.KubernetesNodeID("n.1"), Device: "gpu:0"}, nil},
+		{"waits", question(asks, `["n2"]`), `{"Error":"Switchyard: the pod waits: no room"}`, rpc.PodAnswer{Reason: train.Reason{Message: "no room"}}, nil},
+		{"the planner is away", question(asks, `["n2"]`), `{"Error":"Switchyard: away"}`, rpc.PodAnswer{}, errors.New("away")},
+		{"booked elsewhere", question(asks, `["n2"]`), `{"Error":"Switchyard: memory is booked on node n3, where the scheduler would not start the pod"}`, rpc.PodAnswer{Node: "n3"}, nil},
+		{"two containers", question(asks+","+asks, `["n2"]`), `{"NodeNames":[],"FailedAndUnresolvableNodes":{"n2":"several containers ask for gpushare/gpu-mem: one of a pod may"}}`, rpc.PodAnswer{}, nil},
+		{"whole nodes", `{"Pod": {"metadata": {"uid": "u"}, "spec": {"containers": [` + asks + `]}}, "Nodes": {"items": [{"metadata": {"name": "n1"}}, {"metadata": {"name": "n2"}}]}}`, `"name":"n2"`, rpc.PodAnswer{Node: "n2"}, nil},
 	} {
 		answer, fault = c.answer, c.fault
 		if code, got := post("/word/filter", c.body); code != http.StatusOK || !strings.Contains(got, c.want) || c.name == "whole nodes" && strings.Contains(got, "n1") {
@@ -70,11 +71,11 @@ func FuzzQuestion(f *testing.F) {
 	f.Add([]byte(question(asks, `["n1", "n2"]`)))
 	f.Add([]byte(`{"Pod": {"spec": {"containers": [{"resources": {"limits": {"gpushare/gpu-mem": "1e30"}}}, {}]}}, "Nodes": {"items": [{}]}, "NodeNames": null}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		handler := Handler("word", func(_ context.Context, r train.PodRequest) (train.PodAnswer, error) {
+		handler := Handler("word", func(_ context.Context, r rpc.PodRequest) (rpc.PodAnswer, error) {
 			if r.Pod.Memory <= 0 {
 				t.Errorf("asked for %d bytes", r.Pod.Memory)
 			}
-			return train.PodAnswer{Node: train.KubernetesNodeID("n1")}, nil
+			return rpc.PodAnswer{Node: train.KubernetesNodeID("n1")}, nil
 		})
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/word/filter", bytes.NewReader(body)))

@@ -21,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
@@ -387,7 +388,7 @@ func (y *yard) nothingLeft() {
 // log reads the log of a job from the node's agent.
 func (y *yard) log(id train.JobID) string {
 	y.t.Helper()
-	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.ctx, y.bus, train.LogSubject("node1"), train.LogRequest{Job: id})
+	chunk, err := bus.Ask[rpc.LogRequest, rpc.LogChunk](y.ctx, y.bus, rpc.LogSubject("node1"), rpc.LogRequest{Job: id})
 	if err != nil && !errors.Is(err, bus.ErrAway) {
 		y.t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -301,10 +302,10 @@ func podOf(name string, n train.Node, a train.Attempt) pod {
 // checkOutput reads the output of an ended job from the agent.
 func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
 	t.Helper()
-	var chunk train.LogChunk
+	var chunk rpc.LogChunk
 	c.until("the agent's answer", "answers", func() string {
 		var err error
-		if chunk, err = bus.Ask[train.LogRequest, train.LogChunk](t.Context(), b, train.LogSubject(n.ID), train.LogRequest{Job: a.Job}); err != nil {
+		if chunk, err = bus.Ask[rpc.LogRequest, rpc.LogChunk](t.Context(), b, rpc.LogSubject(n.ID), rpc.LogRequest{Job: a.Job}); err != nil {
 			return err.Error()
 		}
 		return "answers"

@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -60,7 +61,7 @@ type LogServer struct {
 	Err   error
 }
 
-func (s *LogServer) answer(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
+func (s *LogServer) answer(_ context.Context, r rpc.LogRequest) (rpc.LogChunk, error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Asked != nil {
@@ -68,7 +69,7 @@ func (s *LogServer) answer(_ context.Context, r train.LogRequest) (train.LogChun
 	}
 	s.times++
 	if s.Err != nil {
-		return train.LogChunk{}, s.Err
+		return rpc.LogChunk{}, s.Err
 	}
 	size := int64(len(s.Output))
 	from := r.Offset
@@ -77,7 +78,7 @@ func (s *LogServer) answer(_ context.Context, r train.LogRequest) (train.LogChun
 	}
 	from = min(from, size)
 	to := min(from+int64(s.Piece), size)
-	return train.LogChunk{Data: s.Output[from:to], Next: to, Size: size, Ended: s.Ended && to == size}, nil
+	return rpc.LogChunk{Data: s.Output[from:to], Next: to, Size: size, Ended: s.Ended && to == size}, nil
 }
 
 // Serve runs the server as the executor of a node for the length of the test.
@@ -85,14 +86,14 @@ func (s *LogServer) Serve(t *testing.T, b *bus.Bus, node train.NodeID) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var serving conc.WaitGroup
-	serving.Go(func() { _ = bus.Answer(ctx, b, train.LogSubject(node), s.answer) })
+	serving.Go(func() { _ = bus.Answer(ctx, b, rpc.LogSubject(node), s.answer) })
 	t.Cleanup(func() {
 		stop()
 		serving.Wait()
 	})
 	// The subscription is there when the first question is answered.
 	for {
-		_, err := bus.Ask[train.LogRequest, train.LogChunk](t.Context(), b, train.LogSubject(node), train.LogRequest{Job: "probe"})
+		_, err := bus.Ask[rpc.LogRequest, rpc.LogChunk](t.Context(), b, rpc.LogSubject(node), rpc.LogRequest{Job: "probe"})
 		if !errors.Is(err, bus.ErrAway) {
 			break
 		}

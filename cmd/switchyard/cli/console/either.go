@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/audit"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -121,13 +122,13 @@ func (e *either) Cluster(ctx context.Context) ([]*view.Node, error) {
 }
 
 // Log implements Yard.
-func (e *either) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error) {
-	return asking(ctx, e, func(y Yard) (train.LogChunk, error) { return y.Log(ctx, node, job, offset) })
+func (e *either) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (rpc.LogChunk, error) {
+	return asking(ctx, e, func(y Yard) (rpc.LogChunk, error) { return y.Log(ctx, node, job, offset) })
 }
 
 // Files implements Yard.
-func (e *either) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
-	return asking(ctx, e, func(y Yard) (train.FileAnswer, error) { return y.Files(ctx, node, r) })
+func (e *either) Files(ctx context.Context, node train.NodeID, r rpc.FileRequest) (rpc.FileAnswer, error) {
+	return asking(ctx, e, func(y Yard) (rpc.FileAnswer, error) { return y.Files(ctx, node, r) })
 }
 
 // Experiments implements Yard.
@@ -141,12 +142,12 @@ func (e *either) Experiment(ctx context.Context, id string, unknown int) (contra
 }
 
 // Users implements Yard.
-func (e *either) Terminal(ctx context.Context, node train.NodeID, r train.TerminalRequest) (Terminal, error) {
+func (e *either) Terminal(ctx context.Context, node train.NodeID, r rpc.TerminalRequest) (Terminal, error) {
 	return asking(ctx, e, func(y Yard) (Terminal, error) { return y.Terminal(ctx, node, r) })
 }
 
-func (e *either) Rehearse(ctx context.Context, c train.Candidate) (train.Rehearsal, error) {
-	return asking(ctx, e, func(y Yard) (train.Rehearsal, error) { return y.Rehearse(ctx, c) })
+func (e *either) Rehearse(ctx context.Context, c rpc.Candidate) (rpc.Rehearsal, error) {
+	return asking(ctx, e, func(y Yard) (rpc.Rehearsal, error) { return y.Rehearse(ctx, c) })
 }
 
 func (e *either) Epochs(ctx context.Context, id train.JobID) (view.Epochs, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/rehearse"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -187,15 +188,15 @@ func (y onBus) Experiment(ctx context.Context, id string, unknown int) (contract
 	return r, err
 }
 
-func (y onBus) Terminal(ctx context.Context, node train.NodeID, r train.TerminalRequest) (Terminal, error) {
-	p, err := bus.Dial(ctx, y.bus, train.TerminalSubject(node), r)
+func (y onBus) Terminal(ctx context.Context, node train.NodeID, r rpc.TerminalRequest) (Terminal, error) {
+	p, err := bus.Dial(ctx, y.bus, rpc.TerminalSubject(node), r)
 	if err != nil {
 		return nil, err // no interface with a pipe that is nil
 	}
 	return p, nil
 }
 
-func (y onBus) Rehearse(ctx context.Context, c train.Candidate) (train.Rehearsal, error) {
+func (y onBus) Rehearse(ctx context.Context, c rpc.Candidate) (rpc.Rehearsal, error) {
 	r, err := rehearse.Ask(ctx, y.bus, c)
 	if errors.Is(err, bus.ErrAway) {
 		err = exit.Errorf(exit.Unreachable, "start the services: `switchyard up`", "%v", err)
@@ -264,16 +265,16 @@ func (y onBus) Tenants(ctx context.Context) ([]*access.Tenant, error) {
 	return view.List(x.Tenants, view.Query{}).Items, err
 }
 
-func (y onBus) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error) {
-	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, y.bus, train.LogSubject(node), train.LogRequest{Job: job, Offset: offset})
+func (y onBus) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (rpc.LogChunk, error) {
+	chunk, err := bus.Ask[rpc.LogRequest, rpc.LogChunk](ctx, y.bus, rpc.LogSubject(node), rpc.LogRequest{Job: job, Offset: offset})
 	if err != nil && (errors.Is(err, context.DeadlineExceeded) || y.bus.Ready() != nil) {
 		err = fmt.Errorf("%w: %w", bus.ErrAway, err)
 	}
 	return chunk, err
 }
 
-func (y onBus) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
-	return bus.Ask[train.FileRequest, train.FileAnswer](ctx, y.bus, train.FileSubject(node), r)
+func (y onBus) Files(ctx context.Context, node train.NodeID, r rpc.FileRequest) (rpc.FileAnswer, error) {
+	return bus.Ask[rpc.FileRequest, rpc.FileAnswer](ctx, y.bus, rpc.FileSubject(node), r)
 }
 
 func (y onBus) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
@@ -129,7 +130,7 @@ func (y onSocket) Experiment(ctx context.Context, id string, unknown int) (r con
 	return r, err
 }
 
-func (y onSocket) Rehearse(ctx context.Context, c train.Candidate) (r train.Rehearsal, err error) {
+func (y onSocket) Rehearse(ctx context.Context, c rpc.Candidate) (r rpc.Rehearsal, err error) {
 	_, err = y.send(ctx, http.MethodPost, jobPath(string(c.ID))+"/rehearsal", bytes.NewReader(c.Spec), nil, exit.Failed, &r)
 	return r, err
 }
@@ -210,7 +211,7 @@ func listed[T any](ctx context.Context, y onSocket, list string) (items []*T, er
 	}
 }
 
-func (y onSocket) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (chunk train.LogChunk, err error) {
+func (y onSocket) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (chunk rpc.LogChunk, err error) {
 	_, err = y.ask(ctx, nodePath(node)+"/log", url.Values{"job": {string(job)}, "offset": {strconv.FormatInt(offset, 10)}}, exit.Failed, &chunk)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = away{err}
@@ -218,7 +219,7 @@ func (y onSocket) Log(ctx context.Context, node train.NodeID, job train.JobID, o
 	return chunk, err
 }
 
-func (y onSocket) Files(ctx context.Context, node train.NodeID, r train.FileRequest) (answer train.FileAnswer, err error) {
+func (y onSocket) Files(ctx context.Context, node train.NodeID, r rpc.FileRequest) (answer rpc.FileAnswer, err error) {
 	query := url.Values{"job": {string(r.Job)}, "path": {r.Path}, "offset": {strconv.FormatInt(r.Offset, 10)}}
 	_, err = y.ask(ctx, nodePath(node)+"/files", query, exit.Failed, &answer)
 	return answer, err

@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/packets"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
@@ -28,7 +29,7 @@ type webTerminal struct {
 	gone <-chan struct{}
 }
 
-func (y onSocket) Terminal(ctx context.Context, _ train.NodeID, r train.TerminalRequest) (Terminal, error) {
+func (y onSocket) Terminal(ctx context.Context, _ train.NodeID, r rpc.TerminalRequest) (Terminal, error) {
 	asks, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("ask for a terminal: %w", err)
@@ -77,7 +78,7 @@ func (t *webTerminal) Send(_ context.Context, packet []byte) error {
 func (t *webTerminal) Receive(ctx context.Context) ([]byte, error) {
 	defer context.AfterFunc(ctx, t.stop)()
 	for {
-		packet, err := packets.Read(t.seen, 2*train.TerminalPacketSize)
+		packet, err := packets.Read(t.seen, 2*rpc.TerminalPacketSize)
 		switch {
 		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 			return nil, io.EOF

@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -47,17 +48,17 @@ type Yard interface {
 	// Cluster returns the nodes with what is on them, and what keeps jobs off them.
 	Cluster(ctx context.Context) ([]*view.Node, error)
 	// Log returns a piece of the output of a job. The error is bus.ErrAway if nobody answers for the node now.
-	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (train.LogChunk, error)
+	Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (rpc.LogChunk, error)
 	// Files returns what the executor of a node says about the files of a job.
-	Files(ctx context.Context, node train.NodeID, r train.FileRequest) (train.FileAnswer, error)
+	Files(ctx context.Context, node train.NodeID, r rpc.FileRequest) (rpc.FileAnswer, error)
 	// Experiments returns all experiments, the newest first.
 	Experiments(ctx context.Context) ([]view.ExperimentLine, error)
 	// Experiment returns the record of an experiment; if it was refused, that is the error.
 	Experiment(ctx context.Context, id string, unknown int) (contract.ExperimentRecord, error)
 	// Terminal attaches a terminal to a job that runs on a node. The error is bus.ErrAway if nobody answers for it now.
-	Terminal(ctx context.Context, node train.NodeID, r train.TerminalRequest) (Terminal, error)
+	Terminal(ctx context.Context, node train.NodeID, r rpc.TerminalRequest) (Terminal, error)
 	// Rehearse returns what would become of a job if it were submitted.
-	Rehearse(ctx context.Context, c train.Candidate) (train.Rehearsal, error)
+	Rehearse(ctx context.Context, c rpc.Candidate) (rpc.Rehearsal, error)
 	// Epochs returns what a job has reported at the end of each epoch.
 	Epochs(ctx context.Context, id train.JobID) (view.Epochs, error)
 	// Groups returns the groups of recurring jobs.

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
 )
 
@@ -49,7 +49,7 @@ func describe(ctx context.Context, a *console.Console, y console.Yard, ref strin
 
 // locate asks the executor of a job that has started where its files are.
 func locate(ctx context.Context, y console.Yard, d *explain.Job) {
-	answer, err := results.Ask(ctx, y, train.FileRequest{Job: d.Job.ID})
+	answer, err := results.Ask(ctx, y, rpc.FileRequest{Job: d.Job.ID})
 	if err != nil {
 		return
 	}

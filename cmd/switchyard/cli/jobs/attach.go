@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/terminal"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -97,7 +98,7 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 		return err
 	}
 	fmt.Fprintf(a.Stderr, "job %s\n", id)
-	left := session(ctx, a, y, in, id).Attach(ctx, train.TerminalRequest{Job: id, Secret: secret})
+	left := session(ctx, a, y, in, id).Attach(ctx, rpc.TerminalRequest{Job: id, Secret: secret})
 	switch {
 	case ctx.Err() == nil && !errors.Is(left, terminal.ErrDetached):
 		return left
@@ -145,7 +146,7 @@ Exit codes: that of the shell; 1 if there is nothing to attach to.`,
 				if err != nil {
 					return err
 				}
-				err = session(ctx, a, y, in, job.ID).Attach(ctx, train.TerminalRequest{Job: job.ID, Secret: secret, Command: args[1:]})
+				err = session(ctx, a, y, in, job.ID).Attach(ctx, rpc.TerminalRequest{Job: job.ID, Secret: secret, Command: args[1:]})
 				if errors.Is(err, terminal.ErrDetached) {
 					fmt.Fprintf(a.Stderr, "\ndetached from job %s\n", job.ID)
 					return nil

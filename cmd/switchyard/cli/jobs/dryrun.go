@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -23,13 +24,13 @@ type rehearsal struct {
 	SubmitResult
 	// Spec is what would be admitted, with its defaults.
 	Spec   train.Spec     `json:"spec"`
-	Plan   *train.Outlook `json:"plan,omitempty"`
+	Plan   *rpc.Outlook   `json:"plan,omitempty"`
 	Energy *energyOutlook `json:"energy,omitempty"`
 }
 
 // energyOutlook is the energy of a run, and what it costs by the current tariff.
 type energyOutlook struct {
-	train.EnergyOutlook
+	rpc.EnergyOutlook
 	Price    *float64 `json:"price,omitempty"`
 	GramsCO2 *float64 `json:"grams_co2,omitempty"`
 }
@@ -45,7 +46,7 @@ func dryRun(ctx context.Context, a *console.Console, y console.Yard, spec train.
 	if err != nil {
 		return fmt.Errorf("encode the job: %w", err)
 	}
-	told, err := y.Rehearse(ctx, train.Candidate{ID: id, Spec: body})
+	told, err := y.Rehearse(ctx, rpc.Candidate{ID: id, Spec: body})
 	if err != nil {
 		return err
 	}

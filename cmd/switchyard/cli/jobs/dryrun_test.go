@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -17,10 +18,10 @@ func TestARehearsalInWords(t *testing.T) {
 		return &train.Moment{Expected: second(expected), Low: second(low), High: second(high)}
 	}
 	p := train.Predicted{Start: at(10, 20, 40), Finish: at(60, 380, 800)}
-	r := rehearsal{SubmitResult: SubmitResult{ID: "x", Predicted: p}, Plan: &train.Outlook{
+	r := rehearsal{SubmitResult: SubmitResult{ID: "x", Predicted: p}, Plan: &rpc.Outlook{
 		Waiting:   &train.Waiting{Blockers: []train.Reason{{Message: "needs 1 device, 0 free"}}},
 		Predicted: p, Before: []train.JobID{"a", "b", "c", "d", "e", "f"}, Holders: []train.JobID{"h"}, Starts: []train.JobID{"s"}, PowerWatts: 100,
-		Moved: []train.Move{{Job: "m", Reason: train.Reason{Message: "makes room"}}},
+		Moved: []rpc.Move{{Job: "m", Reason: train.Reason{Message: "makes room"}}},
 	}}
 	r.Energy = &energyOutlook{EnergyOutlook: *r.Plan.EnergyFrom(now)}
 	r.Energy.cost(train.EnergyRates{Until: now.Add(time.Hour), Rates: []train.EnergyRate{{From: now.Add(-time.Hour), PricePerKWh: 0.5, GramsPerKWh: 400}}}, now)
@@ -46,7 +47,7 @@ nothing was submitted
 	}
 	late := energyOutlook{EnergyOutlook: *r.Plan.EnergyFrom(now)}
 	late.cost(train.EnergyRates{Until: now, Rates: []train.EnergyRate{{From: now.Add(-time.Hour), PricePerKWh: 0.5}}}, now)
-	if late.Price != nil || (train.Outlook{PowerWatts: 1}).EnergyFrom(now) != nil {
+	if late.Price != nil || (rpc.Outlook{PowerWatts: 1}).EnergyFrom(now) != nil {
 		t.Error("a rate that has ended, or a run of unknown length, gives a cost")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/results"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -215,7 +216,7 @@ type pieces struct {
 	within bool
 }
 
-func (p *pieces) write(c train.LogChunk) error {
+func (p *pieces) write(c rpc.LogChunk) error {
 	if c.Cut && p.within {
 		c.Data = append([]byte("\n"), c.Data...)
 	}
@@ -228,7 +229,7 @@ func (p *pieces) write(c train.LogChunk) error {
 
 // complete reports whether nothing is left to copy after a chunk. moved says that the chunk brought new output, whole
 // that the output has been copied up to its end at the first answer.
-func (r *logReader) complete(ctx context.Context, chunk train.LogChunk, moved, whole bool) bool {
+func (r *logReader) complete(ctx context.Context, chunk rpc.LogChunk, moved, whole bool) bool {
 	if !r.follow {
 		return !moved || whole
 	}
@@ -236,7 +237,7 @@ func (r *logReader) complete(ctx context.Context, chunk train.LogChunk, moved, w
 }
 
 // ask reads a piece of the output. A negative offset counts from the end.
-func (r *logReader) ask(ctx context.Context, offset int64) (train.LogChunk, error) {
+func (r *logReader) ask(ctx context.Context, offset int64) (rpc.LogChunk, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	return r.yard.Log(ctx, r.node, r.job.ID, offset)
@@ -352,7 +353,7 @@ func (r *logReader) card(ctx context.Context) {
 	if d.Attempt != nil {
 		c.Places = d.Attempt.Places()
 	}
-	if answer, err := results.Ask(ctx, r.yard, train.FileRequest{Job: r.job.ID}); err == nil {
+	if answer, err := results.Ask(ctx, r.yard, rpc.FileRequest{Job: r.job.ID}); err == nil {
 		c.Folders = &answer.Folders
 	}
 	for _, line := range c.Lines() {

@@ -15,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -38,15 +39,15 @@ func errOfPods(job train.JobID) error {
 }
 
 // Ask asks the executor of a job's machine for its files.
-func Ask(ctx context.Context, y console.Yard, r train.FileRequest) (train.FileAnswer, error) {
+func Ask(ctx context.Context, y console.Yard, r rpc.FileRequest) (rpc.FileAnswer, error) {
 	machine, err := machineOf(ctx, y, r.Job)
 	if err != nil {
-		return train.FileAnswer{}, err
+		return rpc.FileAnswer{}, err
 	}
 	return ask(ctx, y, machine, r)
 }
 
-func ask(ctx context.Context, y console.Yard, machine train.NodeID, r train.FileRequest) (train.FileAnswer, error) {
+func ask(ctx context.Context, y console.Yard, machine train.NodeID, r rpc.FileRequest) (rpc.FileAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return y.Files(ctx, machine, r)
@@ -101,7 +102,7 @@ it fetches that file from the job's machine. metrics.csv is made from what the j
 }
 
 func list(ctx context.Context, a *console.Console, y console.Yard, job train.Job) error {
-	answer, err := Ask(ctx, y, train.FileRequest{Job: job.ID})
+	answer, err := Ask(ctx, y, rpc.FileRequest{Job: job.ID})
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func fetch(ctx context.Context, y console.Yard, job train.JobID, name string, w 
 	}
 	size := int64(-1)
 	for at := int64(0); at != size; {
-		piece, err := ask(ctx, y, machine, train.FileRequest{Job: job, Path: name, Offset: at})
+		piece, err := ask(ctx, y, machine, rpc.FileRequest{Job: job, Path: name, Offset: at})
 		if err != nil {
 			return err
 		}

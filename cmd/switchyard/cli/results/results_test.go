@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -34,12 +35,12 @@ func yard(t *testing.T) (*clitest.Terminal, installation.Layout) {
 	var serving conc.WaitGroup
 	t.Cleanup(func() { cancel(); serving.Wait() })
 	serving.Go(func() {
-		_ = bus.Answer(ctx, s.Bus, train.FileSubject("gpu1"), func(_ context.Context, r train.FileRequest) (train.FileAnswer, error) {
+		_ = bus.Answer(ctx, s.Bus, rpc.FileSubject("gpu1"), func(_ context.Context, r rpc.FileRequest) (rpc.FileAnswer, error) {
 			return jobfiles.Answer(l, "gpu1", r)
 		})
 	})
 	for ctx.Err() == nil { // until it has subscribed
-		_, err := Ask(ctx, s.Yard(clitest.Noon), train.FileRequest{Job: "resnet-4f2a"})
+		_, err := Ask(ctx, s.Yard(clitest.Noon), rpc.FileRequest{Job: "resnet-4f2a"})
 		if err == nil || !strings.Contains(err.Error(), "not running") {
 			break
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/render"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 func tensorboardCommand(a *console.Console) *cobra.Command {
@@ -42,7 +42,7 @@ func tensorboard(ctx context.Context, a *console.Console, y console.Yard, refs, 
 	}
 	var specs []string
 	for _, job := range jobs {
-		answer, err := Ask(ctx, y, train.FileRequest{Job: job.ID})
+		answer, err := Ask(ctx, y, rpc.FileRequest{Job: job.ID})
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func tensorboard(ctx context.Context, a *console.Console, y console.Yard, refs, 
 }
 
 // eventFolders returns the folders with event files, by their path in the list of files.
-func eventFolders(answer train.FileAnswer) map[string]string {
+func eventFolders(answer rpc.FileAnswer) map[string]string {
 	folders := map[string]string{}
 	for _, f := range answer.Files {
 		if !strings.HasPrefix(path.Base(f.Path), "events.out.tfevents.") {

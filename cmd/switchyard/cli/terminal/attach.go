@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/render"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -71,7 +72,7 @@ const (
 
 // Attach attaches the terminal to a job: once it runs, and again after the connection was lost. It returns as the
 // program ended, or ErrDetached.
-func (s Session) Attach(ctx context.Context, r train.TerminalRequest) error {
+func (s Session) Attach(ctx context.Context, r rpc.TerminalRequest) error {
 	r.Term = os.Getenv("TERM")
 	done := s.Waiting()
 	job, node, err := awaitRunning(ctx, s.Yard, r.Job)
@@ -89,7 +90,7 @@ func (s Session) Attach(ctx context.Context, r train.TerminalRequest) error {
 }
 
 // hold keeps the terminal attached to a job that runs.
-func (s Session) hold(ctx context.Context, t *terminal, job train.Job, node train.NodeID, r train.TerminalRequest) error {
+func (s Session) hold(ctx context.Context, t *terminal, job train.Job, node train.NodeID, r rpc.TerminalRequest) error {
 	for first := true; ; first = false {
 		r.Size = t.size()
 		status, err := t.dial(ctx, s.Yard, node, r)
@@ -136,7 +137,7 @@ func (s Session) end(ctx context.Context, job train.Job, status int, err error, 
 }
 
 // dial opens a pipe to the job and connects the terminal with it.
-func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, r train.TerminalRequest) (int, error) {
+func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, r rpc.TerminalRequest) (int, error) {
 	dialing, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	p, err := y.Terminal(dialing, node, r)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 // detachKey leaves a terminal: Ctrl-], as in telnet.
@@ -82,7 +82,7 @@ func (t *terminal) read(ctx context.Context) {
 		if n, err := unix.Poll(ready, turn); n == 0 || errors.Is(err, unix.EINTR) {
 			continue
 		}
-		typed := make([]byte, train.TerminalPacketSize)
+		typed := make([]byte, rpc.TerminalPacketSize)
 		n, err := t.file.Read(typed)
 		if err != nil || n == 0 {
 			return
@@ -122,12 +122,12 @@ func (t *terminal) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (t *terminal) size() train.TerminalSize {
+func (t *terminal) size() rpc.TerminalSize {
 	size, err := unix.IoctlGetWinsize(int(t.file.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Col == 0 {
-		return train.TerminalSize{Columns: 80, Rows: 24}
+		return rpc.TerminalSize{Columns: 80, Rows: 24}
 	}
-	return train.TerminalSize{Columns: size.Col, Rows: size.Row}
+	return rpc.TerminalSize{Columns: size.Col, Rows: size.Row}
 }
 
 // ErrDetached reports that the person has left the job.
@@ -158,11 +158,11 @@ func (t *terminal) session(ctx context.Context, p console.Terminal) (int, error)
 				err = ErrDetached
 			}
 			return 0, err
-		case packet[0] == train.TerminalExit:
+		case packet[0] == rpc.TerminalExit:
 			var status int
 			err := json.Unmarshal(packet[1:], &status)
 			return status, err
-		case packet[0] == train.TerminalData:
+		case packet[0] == rpc.TerminalData:
 			if _, err := t.out.Write(packet[1:]); err != nil {
 				return 0, ErrDetached
 			}
@@ -181,11 +181,11 @@ func (t *terminal) send(ctx context.Context, p console.Terminal) (left bool) {
 		case <-ctx.Done():
 			return false
 		case typed := <-t.keys:
-			packet = append([]byte{train.TerminalData}, typed...)
+			packet = append([]byte{rpc.TerminalData}, typed...)
 		case <-t.gone:
 			return true
 		case <-sizes:
-			packet, _ = train.TerminalPacket(train.TerminalResize, t.size())
+			packet, _ = rpc.TerminalPacket(rpc.TerminalResize, t.size())
 		}
 		if p.Send(ctx, packet) != nil {
 			return false

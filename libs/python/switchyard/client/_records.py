@@ -651,6 +651,135 @@ class Seen(_SeenWords):
     links: List[str]
 
 
+class EnergyOutlook(TypedDict):
+    """EnergyOutlook is the energy that a run takes if its devices draw all the time what they draw at most."""
+
+    joules: float
+    low_joules: float
+    high_joules: float
+
+
+class File(TypedDict):
+    """File is one file of a job."""
+
+    path: str
+    size_bytes: int
+    changed_at: str
+
+
+class _FileAnswer(TypedDict):
+    folders: Folders
+
+
+class FileAnswer(_FileAnswer, total=False):
+    """FileAnswer is a list of files, or a piece of a file."""
+
+    files: List[File]
+    more: bool
+    data: str
+    size: int
+
+
+class Folders(TypedDict, total=False):
+    """Folders are a job's folders, as paths of its machine. A folder that does not exist is empty."""
+
+    machine: str
+    job: str
+    output: str
+    checkpoints: str
+    work: str
+
+
+class JobOutlook(TypedDict, total=False):
+    """JobOutlook is what would become of a variant of a job."""
+
+    policy: str
+    devices: int
+    priority: int
+    share: bool
+    refused: Reason
+    allocation: Allocation
+    waiting: Waiting
+    predicted: Predicted
+    before: List[str]
+    holders: List[str]
+    starts: List[str]
+    moved: List[Move]
+    shifted: List[Shift]
+    shifted_more: int
+    power_w: float
+    energy: EnergyOutlook
+
+
+class _LogChunk(TypedDict):
+    data: str
+    next: int
+    size: int
+
+
+class LogChunk(_LogChunk, total=False):
+    """LogChunk is a piece of a job's output."""
+
+    ended: bool
+    cut: bool
+
+
+class _Move(TypedDict):
+    job: str
+
+
+class Move(_Move, total=False):
+    """Move is another allocation of a job."""
+
+    places: List[TrainPart]
+    reason: Reason
+
+
+class Outlook(TypedDict, total=False):
+    """Outlook is what the next plan would mean for one job, and for the others."""
+
+    allocation: Allocation
+    waiting: Waiting
+    predicted: Predicted
+    before: List[str]
+    holders: List[str]
+    starts: List[str]
+    moved: List[Move]
+    shifted: List[Shift]
+    shifted_more: int
+    power_w: float
+    energy: EnergyOutlook
+
+
+class OutlookAnswer(TypedDict):
+    """OutlookAnswer is the answer of the planner."""
+
+    decided_at: str
+    outlooks: List[JobOutlook]
+
+
+class _Rehearsal(TypedDict):
+    job: Job
+
+
+class Rehearsal(_Rehearsal, total=False):
+    """Rehearsal is what would become of a job that is not submitted."""
+
+    plan: Outlook
+    rates: EnergyRates
+
+
+class _Shift(TypedDict):
+    job: str
+
+
+class Shift(_Shift, total=False):
+    """Shift is another predicted end of a job."""
+
+    finish: Moment
+    seconds: float
+
+
 class _Account(TypedDict):
     job: str
     energy_uj: int
@@ -913,14 +1042,6 @@ class Efficiency(_Efficiency, total=False):
     batch: int
 
 
-class EnergyOutlook(TypedDict):
-    """EnergyOutlook is the energy that a run takes if its devices draw all the time what they draw at most."""
-
-    joules: float
-    low_joules: float
-    high_joules: float
-
-
 class _EnergyProgress(TypedDict):
     job: str
     attempt: int
@@ -1015,37 +1136,6 @@ class Exit(_Exit, total=False):
     reason: Reason
 
 
-class File(TypedDict):
-    """File is one file of a job."""
-
-    path: str
-    size_bytes: int
-    changed_at: str
-
-
-class _FileAnswer(TypedDict):
-    folders: Folders
-
-
-class FileAnswer(_FileAnswer, total=False):
-    """FileAnswer is a list of files, or a piece of a file."""
-
-    files: List[File]
-    more: bool
-    data: str
-    size: int
-
-
-class Folders(TypedDict, total=False):
-    """Folders are a job's folders, as paths of its machine. A folder that does not exist is empty."""
-
-    machine: str
-    job: str
-    output: str
-    checkpoints: str
-    work: str
-
-
 class Forecast(TypedDict, total=False):
     """Forecast is when a job starts and ends by a plan, in seconds after its decision. The truth lies between Low and High in eight of ten cases. A part is nil if it is unknown; a job that has devices has no start."""
 
@@ -1124,27 +1214,6 @@ class Job(_Job, total=False):
     history: List[Change]
 
 
-class JobOutlook(TypedDict, total=False):
-    """JobOutlook is what would become of a variant of a job."""
-
-    policy: str
-    devices: int
-    priority: int
-    share: bool
-    refused: Reason
-    allocation: Allocation
-    waiting: Waiting
-    predicted: Predicted
-    before: List[str]
-    holders: List[str]
-    starts: List[str]
-    moved: List[Move]
-    shifted: List[Shift]
-    shifted_more: int
-    power_w: float
-    energy: EnergyOutlook
-
-
 class _KeyEdit(TypedDict):
     key: str
 
@@ -1166,19 +1235,6 @@ class Kin(_Kin, total=False):
     """Kin is how long jobs of one family ran."""
 
     step_seconds: float
-
-
-class _LogChunk(TypedDict):
-    data: str
-    next: int
-    size: int
-
-
-class LogChunk(_LogChunk, total=False):
-    """LogChunk is a piece of a job's output."""
-
-    ended: bool
-    cut: bool
 
 
 class Loss(TypedDict):
@@ -1252,17 +1308,6 @@ class Moment(TypedDict):
     high: str
 
 
-class _Move(TypedDict):
-    job: str
-
-
-class Move(_Move, total=False):
-    """Move is another allocation of a job."""
-
-    places: List[TrainPart]
-    reason: Reason
-
-
 class NotifySpec(TypedDict, total=False):
     """NotifySpec says who is notified when something happens to a job: one of webhook, mail and command."""
 
@@ -1270,29 +1315,6 @@ class NotifySpec(TypedDict, total=False):
     webhook: str
     mail: str
     command: str
-
-
-class Outlook(TypedDict, total=False):
-    """Outlook is what the next plan would mean for one job, and for the others."""
-
-    allocation: Allocation
-    waiting: Waiting
-    predicted: Predicted
-    before: List[str]
-    holders: List[str]
-    starts: List[str]
-    moved: List[Move]
-    shifted: List[Shift]
-    shifted_more: int
-    power_w: float
-    energy: EnergyOutlook
-
-
-class OutlookAnswer(TypedDict):
-    """OutlookAnswer is the answer of the planner."""
-
-    decided_at: str
-    outlooks: List[JobOutlook]
 
 
 class _TrainPart(TypedDict):
@@ -1371,17 +1393,6 @@ class Reason(_Reason, total=False):
     hint: str
 
 
-class _Rehearsal(TypedDict):
-    job: Job
-
-
-class Rehearsal(_Rehearsal, total=False):
-    """Rehearsal is what would become of a job that is not submitted."""
-
-    plan: Outlook
-    rates: EnergyRates
-
-
 class ServerPart(TypedDict):
     """ServerPart is the parameter servers on one node."""
 
@@ -1419,17 +1430,6 @@ class ShellSpec(TypedDict, total=False):
     key: str
     keep: bool
     idle: str
-
-
-class _Shift(TypedDict):
-    job: str
-
-
-class Shift(_Shift, total=False):
-    """Shift is another predicted end of a job."""
-
-    finish: Moment
-    seconds: float
 
 
 class Span(TypedDict):

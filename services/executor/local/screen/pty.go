@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 // OpenTerminal opens a pseudo-terminal: the supervisor's end, and that of the program.
@@ -33,7 +33,7 @@ func OpenTerminal() (master, slave *os.File, err error) {
 }
 
 // resize gives a terminal another size; its foreground processes get SIGWINCH.
-func resize(master *os.File, size train.TerminalSize) {
+func resize(master *os.File, size rpc.TerminalSize) {
 	_ = control(master, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: size.Columns, Row: size.Rows})
 	})

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -75,14 +76,14 @@ func (s *Screen) show(c *net.UnixConn, data []byte) {
 		return
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(viewerPatience))
-	if _, err := c.Write(append([]byte{train.TerminalData}, data...)); err != nil {
+	if _, err := c.Write(append([]byte{rpc.TerminalData}, data...)); err != nil {
 		delete(s.viewers, c)
 		_ = c.Close()
 	}
 }
 
 // View shows the screen to a viewer, and types what it sends, until it goes.
-func (s *Screen) View(c *net.UnixConn, size train.TerminalSize) {
+func (s *Screen) View(c *net.UnixConn, size rpc.TerminalSize) {
 	s.mu.Lock()
 	s.viewers[c] = struct{}{}
 	s.typed.Store(time.Now().UnixNano())
@@ -92,7 +93,7 @@ func (s *Screen) View(c *net.UnixConn, size train.TerminalSize) {
 	}
 	s.mu.Unlock()
 	resize(s.master, size)
-	packet := make([]byte, train.TerminalPacketSize+1)
+	packet := make([]byte, rpc.TerminalPacketSize+1)
 	for {
 		n, err := c.Read(packet)
 		if err != nil || n == 0 || s.take(packet[:n]) != nil {
@@ -107,7 +108,7 @@ func (s *Screen) View(c *net.UnixConn, size train.TerminalSize) {
 }
 
 // Resize gives the terminal another size.
-func (s *Screen) Resize(size train.TerminalSize) { resize(s.master, size) }
+func (s *Screen) Resize(size rpc.TerminalSize) { resize(s.master, size) }
 
 // Close closes the terminal: its program gets SIGHUP.
 func (s *Screen) Close() { _ = s.master.Close() }
@@ -115,12 +116,12 @@ func (s *Screen) Close() { _ = s.master.Close() }
 // take does what a packet of a viewer says.
 func (s *Screen) take(packet []byte) error {
 	switch packet[0] {
-	case train.TerminalData:
+	case rpc.TerminalData:
 		s.typed.Store(time.Now().UnixNano())
 		_, err := s.master.Write(packet[1:])
 		return err
-	case train.TerminalResize:
-		var size train.TerminalSize
+	case rpc.TerminalResize:
+		var size rpc.TerminalSize
 		if json.Unmarshal(packet[1:], &size) == nil {
 			resize(s.master, size)
 		}
@@ -142,7 +143,7 @@ func (s *Screen) Drain() {
 
 // End tells the viewers how the program ended, and lets them go.
 func (s *Screen) End(status int) {
-	packet, err := train.TerminalPacket(train.TerminalExit, status)
+	packet, err := rpc.TerminalPacket(rpc.TerminalExit, status)
 	if err != nil {
 		return // a number is always encoded
 	}

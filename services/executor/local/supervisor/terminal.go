@@ -10,6 +10,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
@@ -36,7 +37,7 @@ type terminals struct {
 
 // request asks the supervisor for a terminal beside the job's processes, or, for a reason, to end the job.
 type request struct {
-	request train.TerminalRequest
+	request rpc.TerminalRequest
 	opened  chan<- *screen.Screen
 	over    train.Reason
 }
@@ -67,9 +68,9 @@ func (t *terminals) serve() {
 
 func (t *terminals) answer(c *net.UnixConn) {
 	defer func() { _ = c.Close() }()
-	packet := make([]byte, train.TerminalPacketSize)
+	packet := make([]byte, rpc.TerminalPacketSize)
 	n, err := c.Read(packet)
-	var r train.TerminalRequest
+	var r rpc.TerminalRequest
 	if err != nil || json.Unmarshal(packet[:n], &r) != nil || t.held && !(&train.ShellSpec{Key: t.key}).Needs(r.Secret) {
 		return
 	}

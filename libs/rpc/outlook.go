@@ -1,6 +1,10 @@
-package train
+package rpc
 
-import "time"
+import (
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
 
 // OutlookSubject is where the planner answers an OutlookRequest with an OutlookAnswer.
 const OutlookSubject = "switchyard.planner.outlook"
@@ -9,9 +13,9 @@ const OutlookSubject = "switchyard.planner.outlook"
 // decided. Nothing is changed.
 type OutlookRequest struct {
 	// Job is the job that would differ; empty to ask about policies.
-	Job JobID `json:"job,omitempty"`
+	Job train.JobID `json:"job,omitempty"`
 	// Candidate is the record of a job that is not submitted; it takes the place of Job.
-	Candidate *Job `json:"candidate,omitempty"`
+	Candidate *train.Job `json:"candidate,omitempty"`
 	// Variants are tried one by one.
 	Variants []Variant `json:"variants"`
 }
@@ -29,20 +33,20 @@ type Variant struct {
 }
 
 // Apply returns the spec of the variant, or why it cannot be tried.
-func (c Variant) Apply(s Spec) (Spec, *Reason) {
+func (c Variant) Apply(s train.Spec) (train.Spec, *train.Reason) {
 	if c.Devices > 1 && s.SingleDevice {
-		return s, &Reason{Code: "SingleDevice", Field: "devices", Message: "its code supports one device alone (single_device)"}
+		return s, &train.Reason{Code: "SingleDevice", Field: "devices", Message: "its code supports one device alone (single_device)"}
 	}
-	next, err := s.Edited(Edit{Set: Editable{Devices: c.Devices, Priority: c.Priority}})
+	next, err := s.Edited(train.Edit{Set: train.Editable{Devices: c.Devices, Priority: c.Priority}})
 	if err != nil {
-		return s, &Reason{Code: "MalformedJSON", Message: err.Error()}
+		return s, &train.Reason{Code: "MalformedJSON", Message: err.Error()}
 	}
 	if c.Share {
 		next.AllowSharing, next.DisableSharing = true, false
 	}
 	next = next.WithDefaults()
 	if c.Share && next.SharedMemory() == 0 {
-		return s, &Reason{
+		return s, &train.Reason{
 			Code: "MemoryUnknown", Field: "estimated_memory_mib", Message: "it does not say how much memory of a device it takes, so it cannot have a part of one",
 			Hint: "give estimated_memory_mib; a job with parameter servers shares no device",
 		}
@@ -62,24 +66,24 @@ type OutlookAnswer struct {
 type JobOutlook struct {
 	Variant
 	// Refused is why it cannot be tried.
-	Refused *Reason `json:"refused,omitempty"`
+	Refused *train.Reason `json:"refused,omitempty"`
 	*Outlook
 }
 
 // Outlook is what the next plan would mean for one job, and for the others.
 type Outlook struct {
 	// Allocation is what the job would get at once, Waiting why it would get nothing.
-	Allocation *Allocation `json:"allocation,omitempty"`
-	Waiting    *Waiting    `json:"waiting,omitempty"`
+	Allocation *train.Allocation `json:"allocation,omitempty"`
+	Waiting    *train.Waiting    `json:"waiting,omitempty"`
 	// Predicted is when it would start and end.
-	Predicted Predicted `json:"predicted,omitzero"`
+	Predicted train.Predicted `json:"predicted,omitzero"`
 	// Before are the jobs that would wait before it in the queue, Holders those whose devices it could use.
-	Before  []JobID `json:"before,omitempty"`
-	Holders []JobID `json:"holders,omitempty"`
+	Before  []train.JobID `json:"before,omitempty"`
+	Holders []train.JobID `json:"holders,omitempty"`
 	// Starts are other jobs that would get devices by this plan and have none by the newest one, Moved those that would
 	// have other devices than they have.
-	Starts []JobID `json:"starts,omitempty"`
-	Moved  []Move  `json:"moved,omitempty"`
+	Starts []train.JobID `json:"starts,omitempty"`
+	Moved  []Move        `json:"moved,omitempty"`
 	// Shifted are other jobs that would end at another time than if the job stayed as it is, those that lose most first.
 	// ShiftedMore is the number of such jobs that are left out.
 	Shifted     []Shift `json:"shifted,omitempty"`
@@ -93,19 +97,19 @@ type Outlook struct {
 // Move is another allocation of a job.
 type Move struct {
 	// Job is who would move.
-	Job JobID `json:"job"`
+	Job train.JobID `json:"job"`
 	// Places are its devices then; none if it would have to leave.
-	Places []Part `json:"places,omitempty"`
+	Places []train.Part `json:"places,omitempty"`
 	// Reason is why.
-	Reason Reason `json:"reason,omitzero"`
+	Reason train.Reason `json:"reason,omitzero"`
 }
 
 // Shift is another predicted end of a job.
 type Shift struct {
 	// Job is whose end it is.
-	Job JobID `json:"job"`
+	Job train.JobID `json:"job"`
 	// Finish is when it would end; nil if that would be unknown.
-	Finish *Moment `json:"finish,omitempty"`
+	Finish *train.Moment `json:"finish,omitempty"`
 	// Seconds is how much later that is; less than 0 is sooner.
 	Seconds float64 `json:"seconds,omitempty"`
 }
@@ -126,7 +130,7 @@ func (o Outlook) EnergyFrom(now time.Time) *EnergyOutlook {
 	if finish == nil || o.PowerWatts <= 0 {
 		return nil
 	}
-	start := Moment{Expected: now, Low: now, High: now}
+	start := train.Moment{Expected: now, Low: now, High: now}
 	if o.Predicted.Start != nil {
 		start = *o.Predicted.Start
 	}

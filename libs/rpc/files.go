@@ -1,17 +1,18 @@
-package train
+package rpc
 
 import (
 	"path"
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // FileRequest asks the executor of a node for a job's files, on the subject `switchyard.executor.<node>.files`: for a
 // list, or for a piece of one file.
 type FileRequest struct {
-	Job JobID `json:"job"`
+	Job train.JobID `json:"job"`
 	// Path is that of a file in a list; empty asks for the list.
 	Path   string `json:"path,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
@@ -32,7 +33,7 @@ type FileAnswer struct {
 // Folders are a job's folders, as paths of its machine. A folder that does not exist is empty.
 type Folders struct {
 	// Machine is the node that has them.
-	Machine NodeID `json:"machine,omitempty"`
+	Machine train.NodeID `json:"machine,omitempty"`
 	// Job is the folder of the job.
 	Job string `json:"job,omitempty"`
 	// Output is the file of its output.
@@ -63,4 +64,4 @@ type File struct {
 }
 
 // FileSubject is the subject on which the executor of a node answers a FileRequest.
-func FileSubject(node NodeID) string { return "switchyard.executor." + string(node) + ".files" }
+func FileSubject(node train.NodeID) string { return "switchyard.executor." + string(node) + ".files" }

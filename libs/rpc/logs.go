@@ -1,9 +1,13 @@
-package train
+// Package rpc has what people and services ask a service over the bus: the requests, their answers, and the subjects on
+// which they are answered. A request changes no job; facts do.
+package rpc
+
+import "github.com/switchyard-dl/switchyard/libs/train"
 
 // LogRequest asks the executor of a node for a piece of a job's output, on the subject
 // `switchyard.executor.<node>.logs`.
 type LogRequest struct {
-	Job JobID `json:"job"`
+	Job train.JobID `json:"job"`
 	// Offset counts bytes since the job's first output; a negative one counts back from the end.
 	Offset int64 `json:"offset"`
 	// Max is the largest number of bytes wanted; the executor may return fewer.
@@ -25,4 +29,4 @@ type LogChunk struct {
 }
 
 // LogSubject is the subject on which the executor of a node answers a LogRequest.
-func LogSubject(node NodeID) string { return "switchyard.executor." + string(node) + ".logs" }
+func LogSubject(node train.NodeID) string { return "switchyard.executor." + string(node) + ".logs" }
