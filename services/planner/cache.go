@@ -212,38 +212,13 @@ func (p *cache) observeReport(e bus.Entry[train.AttemptReport], deleted bool) {
 	observe(p, p.reports, e, deleted)
 }
 
-func (p *cache) observeModel(e bus.Entry[train.Model], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.models, e, deleted)
-}
-
-// observeSetting takes note of how far a job may train for now, and on how many devices.
-func (p *cache) observeSetting(e bus.Entry[train.Setting], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.wishes, e, deleted)
-}
-
-// observeCondition takes note of what the cluster manager says of a node.
-func (p *cache) observeCondition(e bus.Entry[train.NodeCondition], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.conditions, e, deleted)
-}
-
-// observeEligibility takes note of the orders of operators.
-func (p *cache) observeEligibility(e bus.Entry[train.Eligibility], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.eligible, e, deleted)
-}
-
-// observeTenant takes note of the bounds of a tenant.
-func (p *cache) observeTenant(e bus.Entry[access.Tenant], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.bounds, e, deleted)
+// noting returns what keeps some records of the cache.
+func noting[V any](p *cache, records map[string]V) func(bus.Entry[V], bool) {
+	return func(e bus.Entry[V], deleted bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		observe(p, records, e, deleted)
+	}
 }
 
 // observeSpending takes note of the energy that a tenant has used: the decisions that come anyway see it.

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
@@ -21,7 +22,7 @@ type powerLimits struct {
 	bus      *bus.Bus
 	log      *slog.Logger
 	cache    *cache
-	profiles *bus.KV[contract.PowerProfile]
+	profiles ownRecords[contract.PowerProfile]
 	courses  *bus.KV[train.EnergyProgress]
 	groups   *bus.KV[contract.Group]
 	// limits are the limits to try, in watts for each device, ascending.
@@ -29,13 +30,10 @@ type powerLimits struct {
 	// eta is the weight of energy for jobs that name none.
 	eta float64
 	now func() time.Time
-
-	// known is the content of the bucket; nil before the first read, and after a write with an unknown outcome.
-	known map[string]bus.Entry[contract.PowerProfile]
 }
 
 func newPowerLimits(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache, limits []float64, eta float64) (*powerLimits, error) {
-	profiles, err := bus.OpenKV(ctx, b, contract.PowerProfiles)
+	profiles, err := openOwn(ctx, b, contract.PowerProfiles)
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +53,7 @@ const profileEvery = time.Second
 
 // run works until ctx ends. Without limits to try it only withdraws those of an earlier planner.
 func (p *powerLimits) run(ctx context.Context) error {
-	ticker := time.NewTicker(profileEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for range tick.After(ctx, profileEvery) {
 		if !p.cache.ready() {
 			continue
 		}
@@ -72,29 +63,19 @@ func (p *powerLimits) run(ctx context.Context) error {
 			p.log.Warn("power limits not chosen", "error", err)
 		}
 	}
+	return nil
 }
 
 // pass moves the profiles of running jobs on, and deletes those of jobs that have ended.
 func (p *powerLimits) pass(ctx context.Context) error {
-	if p.known == nil {
-		entries, err := p.profiles.List(ctx)
-		if err != nil {
-			return err
-		}
-		p.known = make(map[string]bus.Entry[contract.PowerProfile], len(entries))
-		for _, e := range entries {
-			p.known[e.Key] = e
-		}
+	if err := p.profiles.load(ctx); err != nil {
+		return err
 	}
-	for key, e := range p.known {
-		if len(p.limits) > 0 && p.cache.knows(train.JobID(key)) && !p.cache.wants(key, train.SettingPowerLimit) {
-			continue
-		}
-		if err := p.profiles.Delete(ctx, key, e.Revision); err != nil {
-			p.known = nil
-			return err
-		}
-		delete(p.known, key)
+	err := p.profiles.keep(ctx, func(key string) bool {
+		return len(p.limits) > 0 && p.cache.knows(train.JobID(key)) && !p.cache.wants(key, train.SettingPowerLimit)
+	})
+	if err != nil {
+		return err
 	}
 	if len(p.limits) == 0 {
 		return nil
@@ -104,7 +85,7 @@ func (p *powerLimits) pass(ctx context.Context) error {
 		if r.spec.Eta(p.eta) > 0 {
 			errs = append(errs, p.move(ctx, r))
 		}
-		if p.known == nil {
+		if p.profiles.known == nil {
 			break
 		}
 	}
@@ -114,7 +95,7 @@ func (p *powerLimits) pass(ctx context.Context) error {
 // move turns the profile of a job to its present attempt, or to the next limit.
 func (p *powerLimits) move(ctx context.Context, r onGPU) error {
 	key, now := string(r.attempt.Job), p.now().UTC()
-	e, begun := p.known[key]
+	e, begun := p.profiles.known[key]
 	profile := recur.Profile(e.Value)
 	if profile.Follow(r.attempt, p.limits, now) {
 		if !begun {
@@ -125,12 +106,9 @@ func (p *powerLimits) move(ctx context.Context, r onGPU) error {
 	} else if learned, err := p.learn(ctx, r, &profile, now); err != nil || !learned {
 		return err
 	}
-	revision, err := p.profiles.Swap(ctx, key, contract.PowerProfile(profile), e.Revision)
-	if err != nil {
-		p.known = nil
+	if err := p.profiles.put(ctx, key, contract.PowerProfile(profile)); err != nil {
 		return fmt.Errorf("limit the power of %s: %w", key, err)
 	}
-	p.known[key] = bus.Entry[contract.PowerProfile]{Key: key, Value: contract.PowerProfile(profile), Revision: revision}
 	return nil
 }
 

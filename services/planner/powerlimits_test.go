@@ -75,7 +75,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	trial.ID, tried.Job, tried.Devices = "trial", "trial", []train.DeviceID{"gpu:3"}
 	known.observeJob(bus.Entry[*train.Job]{Key: "trial", Value: &trial}, false)
 	known.observeAttempt(bus.Entry[train.Attempt]{Key: "trial", Value: tried}, false)
-	known.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", Values: map[string]float64{"power_limit_w": 250}}}, false)
+	noting(known, known.wishes)(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", Values: map[string]float64{"power_limit_w": 250}}}, false)
 	pass(200, 300, 100)
 	if _, err := limits.Get(b.ctx, "trial"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("a trial with a limit of its own has another one: %v", err)

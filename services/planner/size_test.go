@@ -92,7 +92,7 @@ func TestAPlanFollowsTheSizeThatAnExperimentWants(t *testing.T) {
 	known.observeJob(bus.Entry[*train.Job]{Key: "trial", Value: new(admitted("trial", 1))}, false)
 	for _, devices := range []int{1, 2, 1} {
 		wish := train.Setting{Job: "trial", Values: map[string]float64{train.SettingDevices: float64(devices)}, BatchDevices: devices}
-		known.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)
+		noting(known, known.wishes)(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)
 		s := known.state(now, train.Plan{}, true, plan.State{})
 		if a, found := plan.Decide(s, plan.FIFO{}).Find("trial"); !found || len(a.Devices) != devices {
 			t.Errorf("%d devices are wanted, planned are %v", devices, a.Devices)

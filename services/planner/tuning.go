@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/tune"
 )
@@ -23,15 +24,12 @@ type tuner struct {
 	bus     *bus.Bus
 	log     *slog.Logger
 	cache   *cache
-	records *bus.KV[contract.TuningRound]
+	records ownRecords[contract.TuningRound]
 	now     func() time.Time
-
-	// known is the content of the bucket; nil before the first read, and after a write with an unknown outcome.
-	known map[string]bus.Entry[contract.TuningRound]
 }
 
 func newTuner(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache) (*tuner, error) {
-	records, err := bus.OpenKV(ctx, b, contract.TuningRounds)
+	records, err := openOwn(ctx, b, contract.TuningRounds)
 	if err != nil {
 		return nil, err
 	}
@@ -43,14 +41,7 @@ const tuneEvery = time.Second
 
 // run works until ctx ends.
 func (t *tuner) run(ctx context.Context) error {
-	ticker := time.NewTicker(tuneEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for range tick.After(ctx, tuneEvery) {
 		if !t.cache.ready() {
 			continue
 		}
@@ -58,35 +49,22 @@ func (t *tuner) run(ctx context.Context) error {
 			t.log.Warn("micro-batches not tuned", "error", err)
 		}
 	}
+	return nil
 }
 
 // pass moves the tuning of each shared device on, and deletes that of devices on which nothing runs any more.
 func (t *tuner) pass(ctx context.Context) error {
-	if t.known == nil {
-		entries, err := t.records.List(ctx)
-		if err != nil {
-			return err
-		}
-		t.known = make(map[string]bus.Entry[contract.TuningRound], len(entries))
-		for _, e := range entries {
-			t.known[e.Key] = e
-		}
+	if err := t.records.load(ctx); err != nil {
+		return err
 	}
 	devices := t.cache.tenants()
-	for key, e := range t.known {
-		if len(devices[key]) > 0 {
-			continue
-		}
-		if err := t.records.Delete(ctx, key, e.Revision); err != nil {
-			t.known = nil
-			return err
-		}
-		delete(t.known, key)
+	if err := t.records.keep(ctx, func(key string) bool { return len(devices[key]) > 0 }); err != nil {
+		return err
 	}
 	var errs []error
 	for key, tenants := range devices {
 		errs = append(errs, t.device(ctx, key, tenants))
-		if t.known == nil {
+		if t.records.known == nil {
 			break
 		}
 	}
@@ -96,34 +74,33 @@ func (t *tuner) pass(ctx context.Context) error {
 // device begins a round if the jobs on a device have changed or the last round was not answered. Otherwise it moves
 // the present round on.
 func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error {
-	e, tuned := t.known[key]
+	e, tuned := t.records.known[key]
 	record, now := tune.Record(e.Value), t.now().UTC()
 	switch {
 	case !tuned && len(tenants) < 2:
 		return nil
 	case !tuned || !sameTenants(record, tenants) || record.Due(now):
-		return t.open(ctx, key, tenants, e, now)
+		return t.open(ctx, key, tenants, record, now)
 	case record.Settled.Code != "":
 		late, err := t.lateSpeaker(ctx, record)
 		if err != nil || !late {
 			return err
 		}
-		return t.open(ctx, key, tenants, e, now)
+		return t.open(ctx, key, tenants, record, now)
 	default:
 		beats, err := t.beats(ctx, record)
 		if err != nil || !record.Move(beats, now) {
 			return err
 		}
 	}
-	return t.store(ctx, key, record, e.Revision)
+	return t.store(ctx, key, record)
 }
 
 // open begins a round, unless a round goes on for another device of one of the jobs, or a job has not reported yet.
-func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.Entry[contract.TuningRound], now time.Time) error {
+func (t *tuner) open(ctx context.Context, key string, tenants []tenant, record tune.Record, now time.Time) error {
 	if t.elsewhere(key, tenants) {
 		return nil
 	}
-	record := tune.Record(e.Value)
 	record.Node, record.Device = tenants[0].node, tenants[0].device
 	record.Bound(func(job train.JobID, attempt int) bool {
 		return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
@@ -132,16 +109,13 @@ func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.En
 	if err != nil || !met {
 		return err
 	}
-	return t.store(ctx, key, tune.Open(record, sharers, now), e.Revision)
+	return t.store(ctx, key, tune.Open(record, sharers, now))
 }
 
-func (t *tuner) store(ctx context.Context, key string, record tune.Record, after uint64) error {
-	revision, err := t.records.Swap(ctx, key, contract.TuningRound(record), after)
-	if err != nil {
-		t.known = nil
+func (t *tuner) store(ctx context.Context, key string, record tune.Record) error {
+	if err := t.records.put(ctx, key, contract.TuningRound(record)); err != nil {
 		return fmt.Errorf("tune the jobs on %s of %s: %w", record.Device, record.Node, err)
 	}
-	t.known[key] = bus.Entry[contract.TuningRound]{Key: key, Value: contract.TuningRound(record), Revision: revision}
 	if record.Settled.Code != "" {
 		t.log.Info("micro-batches settled", "node", record.Node, "device", record.Device, "batches", words(record.Tuning), "reason", record.Settled.Message)
 	}
@@ -151,7 +125,7 @@ func (t *tuner) store(ctx context.Context, key string, record tune.Record, after
 // elsewhere reports whether a round goes on for another device of one of the jobs: its trials would show in the
 // steps here.
 func (t *tuner) elsewhere(key string, tenants []tenant) bool {
-	for other, e := range t.known {
+	for other, e := range t.records.known {
 		if other == key || e.Value.Settled.Code != "" {
 			continue
 		}

@@ -63,7 +63,7 @@ func (s *shared) pass() train.Tuning {
 	if err := planner.pass(s.ctx); err != nil {
 		s.t.Fatal(err)
 	}
-	e, err := planner.records.Get(s.ctx, train.TuningKey("n", "gpu:0"))
+	e, err := planner.records.kv.Get(s.ctx, train.TuningKey("n", "gpu:0"))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		s.t.Fatal(err)
 	}
@@ -175,12 +175,14 @@ func TestAJobOnSeveralDevicesIsOnlyWatched(t *testing.T) {
 		t.Fatalf("it begins with %+v", first)
 	}
 	key := train.TuningKey("n", "gpu:1")
-	other := &tuner{known: map[string]bus.Entry[contract.TuningRound]{train.TuningKey("n", "gpu:0"): {Value: contract.TuningRound(s.record)}}}
+	other := &tuner{records: ownRecords[contract.TuningRound]{known: map[string]bus.Entry[contract.TuningRound]{
+		train.TuningKey("n", "gpu:0"): {Value: contract.TuningRound(s.record)},
+	}}}
 	if !other.elsewhere(key, s.cache.tenants()[key]) {
 		t.Error("both devices are tuned at the same time")
 	}
 	settled := s.settle()
-	other.known[train.TuningKey("n", "gpu:0")] = bus.Entry[contract.TuningRound]{Value: contract.TuningRound(s.record)}
+	other.records.known[train.TuningKey("n", "gpu:0")] = bus.Entry[contract.TuningRound]{Value: contract.TuningRound(s.record)}
 	if micro(settled, "wide") != 0 || other.elsewhere(key, s.cache.tenants()[key]) {
 		t.Errorf("the other device waits for ever: %+v", settled)
 	}
@@ -346,7 +348,7 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 // The micro-batch of a trial whose experiment chooses it is left alone, and its neighbours are tuned beside it.
 func TestTheMicroBatchOfATrialIsNotTuned(t *testing.T) {
 	s := newShared(t, "a", "slow", "trial")
-	s.cache.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}}, false)
+	noting(s.cache, s.cache.wishes)(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}}, false)
 	for round := 0; s.record.Settled.Code == ""; round++ {
 		if round > 100 {
 			t.Fatalf("never settles: %+v", s.record)

@@ -85,7 +85,7 @@ func TestARestartForgetsNoUsage(t *testing.T) {
 	}
 	c := newCache()
 	c.usage.HalfLife, c.usage.At, c.usage.DeviceSeconds = time.Hour, begin, whole
-	c.observeTenant(bus.Entry[access.Tenant]{Key: "bob", Value: access.Tenant{Name: "bob", Bounds: access.Bounds{Shares: new(1.0)}}}, false)
+	noting(c, c.bounds)(bus.Entry[access.Tenant]{Key: "bob", Value: access.Tenant{Name: "bob", Bounds: access.Bounds{Shares: new(1.0)}}}, false)
 	if s := c.state(begin, train.Plan{}, true, plan.State{}); s.Shares["bob"] != 1 || !(s.Balances["ann"].Overuse() > s.Balances["bob"].Overuse()) {
 		t.Errorf("shares %v, balances %v", s.Shares, s.Balances)
 	}
