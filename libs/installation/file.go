@@ -77,7 +77,7 @@ func OpenRegular(path string) (*os.File, error) {
 
 var errIrregular = errors.New("want a file, found something else")
 
-// Exists reports whether there is anything at a path, be it a link that leads nowhere.
+// Exists reports whether there is anything at a path. It follows no link, so a broken link exists.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -16,7 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
-// Supervisor is the program that supervises attempts; the zero value is the one that this process runs.
+// Supervisor is the program that supervises attempts. The zero value is the program of this process.
 type Supervisor struct{ path string }
 
 // FindSupervisor returns the program beside this process's own. Without a fitting one, missing says why, and this
@@ -32,8 +32,8 @@ func FindSupervisor(ctx context.Context) (found Supervisor, missing error) {
 		return Supervisor{}, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// The descriptor stays open: an upgrade may replace the file while this process runs. A new process puts its own files
-	// below this number.
+	// The descriptor stays open: an upgrade may replace the file while this process runs. A new process puts its own
+	// files below this number.
 	const high = 64
 	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, high)
 	if err != nil {

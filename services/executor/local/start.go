@@ -89,8 +89,8 @@ func (b *Backend) Spawn(l attempt.Launch) error {
 	if folder.Claimed() {
 		return nil
 	}
-	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may have read
-	// the file.
+	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may have
+	// read the file.
 	if _, found, err := folder.KeptLaunch(); err != nil {
 		return err
 	} else if !found {

@@ -72,8 +72,8 @@ func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (
 	return left, nil
 }
 
-// openReports opens the folder of an attempt and lists its reports; nil without any. The folder may be that of another
-// user. What he has put there leads nowhere else.
+// openReports opens the folder of an attempt and lists its reports. It returns nil if there are none. The folder may be
+// that of another user. What he has put there leads nowhere else.
 func openReports(folder string) (*os.Root, []fs.DirEntry, error) {
 	dir, err := os.OpenRoot(folder)
 	if errors.Is(err, fs.ErrNotExist) {

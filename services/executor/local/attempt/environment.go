@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
-// Variable returns the last value of a name in an environment, which is the one that counts.
+// Variable returns the value of a name in an environment. If a name stands there twice, the last value counts.
 func Variable(env []string, name string) string {
 	value := ""
 	for _, pair := range env {

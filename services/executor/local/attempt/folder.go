@@ -145,7 +145,7 @@ type Supervisor struct {
 // Declare records who supervises. It needs no sync: a supervisor does not outlive the machine.
 func (f Folder) Declare(s Supervisor) error { return f.replace(supervisorName, s) }
 
-// Supervisor returns what the supervisor has declared; the zero value if that is nothing.
+// Supervisor returns what Declare has recorded; the zero value if it has recorded nothing.
 func (f Folder) Supervisor() (Supervisor, error) {
 	s, _, err := readWhole[Supervisor](filepath.Join(f.Path, supervisorName))
 	return s, err
@@ -243,7 +243,7 @@ type Tuned struct {
 // Tune records the processors of the processes.
 func (f Folder) Tune(t Tuned) error { return f.replace(tunedName, t) }
 
-// Tuned returns what Tune has recorded; the zero value if that is nothing.
+// Tuned returns what Tune has recorded; the zero value if it has recorded nothing.
 func (f Folder) Tuned() (Tuned, error) {
 	t, _, err := readWhole[Tuned](filepath.Join(f.Path, tunedName))
 	return t, err
@@ -252,7 +252,7 @@ func (f Folder) Tuned() (Tuned, error) {
 // Stage records how far the data of an attempt is.
 func (f Folder) Stage(s train.Staging) error { return f.replace(stagingName, s) }
 
-// Staging returns what Stage has recorded; nil if that is nothing.
+// Staging returns what Stage has recorded; nil if it has recorded nothing.
 func (f Folder) Staging() *train.Staging {
 	s, found, err := readJSON[train.Staging](filepath.Join(f.Path, stagingName))
 	if err != nil || !found {

@@ -53,7 +53,8 @@ type Launch struct {
 	// Shell is set if the first process runs on a terminal. Beside is what runs on a terminal beside the processes, but
 	// for the command itself.
 	Shell *screen.Shell `json:"shell,omitempty"`
-	// TerminalKey is the hash of the secret with which terminals are attached, if the launcher has started the supervisor.
+	// TerminalKey is the hash of the secret with which terminals are attached, if the launcher has started the
+	// supervisor.
 	TerminalKey string  `json:"terminal_key,omitempty"`
 	Beside      Process `json:"beside,omitzero"`
 	// Proxy is set if the supervisor calls the job API for the programs.
@@ -64,14 +65,15 @@ type Launch struct {
 	HorovodPort int `json:"horovod_port,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.
 	KillAfterMillis int64 `json:"kill_after_ms"`
-	// Runtime runs the processes in containers, which are no children of the supervisor; they are removed by name if the
-	// attempt is ended by force.
+	// Runtime runs the processes in containers, which are no children of the supervisor; they are removed by name if
+	// the attempt is ended by force.
 	Runtime engine.Engine `json:"runtime,omitempty"`
 	// OldCleanup is what launches of version 1 have instead of Runtime.
 	OldCleanup [][]string `json:"cleanup,omitempty"`
 	// ShownDevices are patterns of the entries of /dev that the processes see in their own file system; all if empty.
 	ShownDevices []string `json:"shown_devices,omitempty"`
-	// Hidden is the data folder; the processes see only the files and folders in Kept of it. It is empty without Sandbox.
+	// Hidden is the data folder; the processes see only the files and folders in Kept of it. It is empty without
+	// Sandbox.
 	Hidden string   `json:"hidden,omitempty"`
 	Kept   []string `json:"kept,omitempty"`
 }
@@ -87,8 +89,8 @@ type Process struct {
 	CPUs []int `json:"cpus,omitempty"`
 	// Cores is how many of the CPUs the process may use at first; 0 means all.
 	Cores int `json:"cores,omitempty"`
-	// Devices are what the process was given, Port is where the others reach it, and MemoryMiB is the main memory that it
-	// may use (0: no limit). They are in its environment or its command, too.
+	// Devices are what the process was given, Port is where the others reach it, and MemoryMiB is the main memory that
+	// it may use (0: no limit). They are in its environment or its command, too.
 	Devices   []train.DeviceID `json:"devices,omitempty"`
 	Port      int              `json:"port,omitempty"`
 	MemoryMiB int64            `json:"memory_mib,omitempty"`

@@ -104,7 +104,7 @@ func describe(p *attempt.Process, s launch.Setting, rank int) {
 	}
 }
 
-// proxyOf returns what the supervisor does for programs that do not call the job API; nil if that is nothing.
+// proxyOf returns what the supervisor does for programs that do not call the job API; nil if it has nothing to do.
 func proxyOf(s launch.Setting, l installation.Layout) *proxy.Spec {
 	spec := s.Spec
 	if spec.LogFormat == "" && spec.Checkpoint == "" && spec.Progress == nil {

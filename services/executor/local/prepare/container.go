@@ -137,7 +137,7 @@ func (b Bounds) container(s launch.Setting, l installation.Layout, rank int) att
 	return p
 }
 
-// clientFlags are those of the client of a runtime, whatever it is to do.
+// clientFlags are the flags with which every command of a container runtime begins.
 func clientFlags(l installation.Layout, s launch.Setting) []string {
 	if l.People {
 		return podmanFlags(s.Base)

@@ -155,8 +155,8 @@ func (p *Preparer) reportsMode() os.FileMode {
 	return 0o700
 }
 
-// lacks says what a node lacks that an attempt needs there; it is empty if that is nothing. The folder of the daemon is
-// what the node's record says, and containers see it, so it must be one.
+// lacks says which need of an attempt its node cannot meet; it is empty if the node has everything. The folder of the
+// daemon is what the node's record says, and containers see it, so it must be one.
 func lacks(s launch.Setting) string {
 	if s.Spec.Image != "" && engine.Named(s.Home().ContainerRuntime) == engine.None {
 		return "this node has no container runtime (docker or podman) to run the image in"

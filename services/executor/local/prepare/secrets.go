@@ -24,7 +24,7 @@ import (
 const maxSecret = 64 << 10
 
 // Secrets returns the values of the secret variables of a job that this process reads, by their kinds. It takes only
-// what belongs to the job's user, whatever the rights of this process are.
+// what belongs to the job's user, even if it may read more.
 func (p *Preparer) Secrets(spec train.Spec, reads func(train.SecretKind) bool) (map[string]string, error) {
 	values := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(spec.SecretEnv)) {

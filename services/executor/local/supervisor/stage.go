@@ -68,7 +68,8 @@ func newStage(l attempt.Launch, base string) (*stage, error) {
 // own gives the thread a working folder, or a whole file system, of its own.
 func (s *stage) own(base string) error {
 	if s.launch.Sandbox == attempt.SandboxNone {
-		// A container's engine may forbid it. Then the whole supervisor changes its folder; all of its paths are absolute.
+		// A container's engine may forbid it. Then the whole supervisor changes its folder; all of its paths are
+		// absolute.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("unshare the working folder: %w", err)
 		}
@@ -190,7 +191,8 @@ func find(p attempt.Process) (program, name string, err error) {
 	return "", "", errors.New(strings.Join(errs, "; "))
 }
 
-// bind keeps the thread, and the program that it starts next, on the given processors; without any, on all.
+// bind keeps the thread, and the program that it starts next, on the given processors. If none are given, both may
+// use all of the supervisor's.
 func (s *stage) bind(cpus []int) error {
 	set := s.processors
 	if len(cpus) > 0 {
