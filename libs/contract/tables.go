@@ -142,7 +142,7 @@ func Buckets() []BucketInfo {
 			Name: string(Groups), Doc: "Recurring groups of jobs.", Made: Restored, Loss: "the costs of recurring jobs that ended since the snapshot",
 			Records: []Record{
 				record(Groups, "Groups", "t<tenant, in hex>.<group>", planner,
-					"The costs of the jobs of a group, and its running jobs."),
+					"The costs of the jobs of a group, and its running jobs.", web),
 			},
 		},
 		{
@@ -217,7 +217,7 @@ func Buckets() []BucketInfo {
 			Records: []Record{
 				record(Profiles, "Profiles", "<"+ProfilesKey+", or the name of a comparison>", experiments,
 					"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
-						"`switchyard tune` also imports into it."),
+						"`switchyard tune` also imports into it.", web),
 			},
 		},
 		{

@@ -47,14 +47,14 @@ func doors() map[string][]string {
 		"cmd/switchyard-server/kubebus/door.go": {"cmd/switchyard-server/kubebus.TestAnAgentGetsTheKeyOfItsNodeAlone"},
 		// Sockets of one machine.
 		"services/executor/local/launcher/main.go":    {"services/executor/local/launcher.TestEveryRequestIsAttacked", "test/runas.TestAServerForSeveralPeople"},
-		"services/executor/local/terminal.go":         {"test/runas.TestAServerForSeveralPeople"},
-		"services/executor/local/rootless.go":         {"test/runas.TestAServerForSeveralPeople"},
+		"services/executor/local/attempt/terminal.go": {"test/runas.TestAServerForSeveralPeople"},
+		"services/executor/local/supervisor/relay.go": {"test/runas.TestAServerForSeveralPeople"},
 		"services/executor/local/horovod/horovod.go":  {"services/executor/local/horovod.TestTheRendezvousIsItsUsers"},
 		"services/nodeagent/deviceplugin/serve.go":    {"services/nodeagent/deviceplugin.TestASocketIsRoots"},
 		"services/nodeagent/netprobe/socket.go":       {"services/nodeagent/netprobe.TestAProbeIsAnsweredOnceAndForgedOnesNever"},
 		"cmd/switchyard-server/netrole/controller.go": {"not attacked: deTector's roles without a bus have no users, and docs/network-probes.md says who may reach them"},
 		"cmd/switchyard-server/netrole/diagnoser.go":  {"not attacked: the same"},
-		"services/executor/local/start.go":            {"not attacked: it looks for a free port, and closes it"},
+		"services/executor/local/prepare/prepare.go":  {"not attacked: it looks for a free port, and closes it"},
 		"cmd/switchyard/doctor/survey.go":             {"not attacked: the same"},
 	}
 }
