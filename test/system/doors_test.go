@@ -59,7 +59,8 @@ func TestEitherDoorSaysTheSame(t *testing.T) {
 // verbs runs the commands about jobs, and returns what they say but for the id and for times.
 func (c *cluster) verbs(id string, command func(args ...string) (int, string)) string {
 	c.t.Helper()
-	passing := regexp.MustCompile(`\b(queued|starting|profiling|running)\b|\d+(\.\d+)? ?(ms|s)\b|\d+-\d+-\d+T[\d:]+Z|waiting for job .*\n|cpu:\d`)
+	// A job that is resumed or put back may start before the command reads its record.
+	passing := regexp.MustCompile(`\b(queued|starting|profiling|running)\b|resumed by [^\n]*begins again|put at the end of the queue by \S+|starts on [^\n]*|\d+(\.\d+)? ?(ms|s)\b|\d+-\d+-\d+T[\d:]+Z|waiting for job .*\n|cpu:\d`)
 	metered := regexp.MustCompile(`(?m)^  energy .*\n`) // once the meter has seen the job
 	var all strings.Builder
 	do := func(line string) {
