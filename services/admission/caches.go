@@ -138,7 +138,7 @@ func (l *queue) enter(id train.JobID, tenant string) int {
 }
 
 // answers are the sequences of this process's answers to submissions that it folded into the record before they came
-// back from the bus.
+// back from the bus, and of which nothing else follows.
 type answers struct {
 	mu        sync.Mutex
 	sequences map[uint64]bool

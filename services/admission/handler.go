@@ -90,13 +90,17 @@ func (d *handler) follow(ctx context.Context, id train.JobID, m bus.Message) ([]
 	if m.Parsed.Fact == event.FactEditRequested {
 		return d.edit(ctx, id, m)
 	}
-	if !d.answers.folded(m.Sequence) {
+	folded := d.answers.folded(m.Sequence)
+	if !folded {
 		if err := d.fold(ctx, id, m); err != nil {
 			return nil, err
 		}
 	}
 	if train.State(m.Parsed.Fact).Terminal() {
 		return d.released(id, train.State(m.Parsed.Fact)), nil
+	}
+	if folded {
+		return nil, nil
 	}
 	return d.unfold(ctx, id, m)
 }
@@ -106,8 +110,7 @@ func (d *handler) follow(ctx context.Context, id train.JobID, m bus.Message) ([]
 // leaves one out.
 func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
 	kind, _ := event.Find(m.Parsed)
-	array := m.Parsed.Fact == event.FactAdmitted && bytes.Contains(m.Data, []byte(`"array"`))
-	if !array && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
+	if m.Parsed.Fact != event.FactAdmitted && m.Parsed.Fact != event.FactDependencyEnded && kind.Publisher != event.Anyone {
 		return nil, nil
 	}
 	e, err := d.record(ctx, id)
@@ -271,7 +274,9 @@ func (d *handler) answer(ctx context.Context, id train.JobID, m bus.Message, s s
 	if err != nil {
 		return false, err
 	}
-	d.answers.fold(sequence)
+	if job.Spec.Array == "" { // when the answer of an array comes back, its jobs are submitted
+		d.answers.fold(sequence)
+	}
 	d.keep(bus.Entry[train.Job]{Key: string(id), Value: job, Revision: revision})
 	d.meters.folded.WithLabelValues(event.FactSubmitted).Inc()
 	d.count(f, job)

@@ -51,8 +51,8 @@ func (s server) ledger(route api.Route, r *http.Request) (answer, error) {
 		return answer{}, fmt.Errorf("from: want a time such as 2026-01-31T23:00:00Z, found %q", values.Get("from"))
 	}
 	to, err := time.Parse(time.RFC3339, values.Get("to"))
-	if err != nil || to.Sub(from) > view.LedgerDays*24*time.Hour {
-		return answer{}, fmt.Errorf("to: want a time at most %d days after from, found %q", view.LedgerDays, values.Get("to"))
+	if err != nil || !to.After(from) || to.Sub(from) > view.LedgerDays*24*time.Hour {
+		return answer{}, fmt.Errorf("to: want a time after from, at most %d days later, found %q", view.LedgerDays, values.Get("to"))
 	}
 	books, err := recordsByKey(r.Context(), s, contract.Hours, contract.HourPatterns(from, to)...)
 	if err != nil {
