@@ -212,6 +212,7 @@ func TestNonsenseIsAnsweredByAProblem(t *testing.T) {
 		{"GET", "/api/v1/jobs?state=runing", 400, `state: "runing": no such state: did you mean running?`},
 		{"GET", "/api/v1/jobs?label=phase", 400, `label: "phase": want a label as KEY=VALUE, such as phase=warmup`},
 		{"GET", "/api/v1/jobs?name=%5B", 400, `name: "[": want a pattern such as resnet*`},
+		{"GET", "/api/v1/energy/ledger?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", 400, `to: want a time after from, at most 92 days later, found "2026-01-01T00:00:00Z"`},
 		{"GET", "/api/v1/jobs?newest=-1", 400, `newest: want a whole number from 0, found "-1"`},
 		{"GET", "/api/v1/jobs?limit=1&limit=2", 400, "limit: given 2 times, want it once"},
 		{"GET", "/api/v1/plan?x=1", 400, "x: no such parameter (did you mean at?)"},

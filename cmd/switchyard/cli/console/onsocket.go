@@ -164,7 +164,7 @@ func (y onSocket) Ledger(ctx context.Context, from, to time.Time) (view.Ledger, 
 			end = to
 		}
 		var part view.Ledger
-		query := url.Values{"from": {begin.Format(time.RFC3339)}, "to": {end.Format(time.RFC3339)}}
+		query := url.Values{"from": {begin.Format(time.RFC3339Nano)}, "to": {end.Format(time.RFC3339Nano)}}
 		if _, err := y.ask(ctx, api.Prefix+"/energy/ledger", query, exit.Failed, &part); err != nil {
 			return all, err
 		}
