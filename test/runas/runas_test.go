@@ -38,6 +38,7 @@ func TestAServerForSeveralPeople(t *testing.T) {
 		{"the jobs of an array get the secrets of their submitter", carried},
 		{"a job goes on from what its submitter has saved", continued},
 		{"data at an address comes with the rights of the submitter", data},
+		{"a running job is moved to one processor", narrowed},
 		{"trials are jobs of who asked for the experiment", trials},
 		{"an image has the rights of its submitter", images},
 		{"a job sees and signals its own processes alone", processes},
