@@ -19,7 +19,9 @@ import (
 func TestWrongSettingsOfProbesAreNamed(t *testing.T) {
 	for words, want := range map[string]string{
 		"--probe-listen=10.0.0.2:7070,[fd00::2]:7070": "",
-		"--probe-rate=100": "", // more than the budget, and nothing is probed
+		// More than the budget, and nothing is probed.
+		"--probe-rate=100": "",
+
 		"--probe-listen=10.0.0.2:7070 --probe-rate=100":       "do not fit into three quarters of 120 packets",
 		"--probe-listen=host":                                 "want an address of this node",
 		"--probe-listen=0.0.0.0:1":                            "want an address of this node",

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
@@ -393,7 +394,7 @@ func TestAStopThatWasPerhapsRecordedIsWithdrawn(t *testing.T) {
 	var delivering conc.WaitGroup
 	delivering.Go(func() { _ = b.box.Run(ctx, b.api.DeliverKept) })
 	for b.box.Len() > 0 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
+		tick.Pause(ctx, time.Millisecond)
 	}
 	cancel()
 	delivering.Wait()

@@ -62,12 +62,13 @@ type EnergyQuota struct {
 
 // Ledger is what energy reports are made of.
 type Ledger struct {
-	// Books are those of the hours of nodes, by their keys in the contract.
+	// Books holds the energy of each node in each hour, by its key in the contract.
 	Books map[string]contract.Book `json:"books"`
-	// Jobs are those that ran in these hours, as everybody may see them, Accounts what they used in their whole lives.
-	Jobs     []train.Job     `json:"jobs"`
+	// Jobs are the jobs that ran in these hours, without what only their owners may see.
+	Jobs []train.Job `json:"jobs"`
+	// Accounts holds what each of these jobs used from its first attempt to its end.
 	Accounts []train.Account `json:"accounts"`
-	// Groups are those of recurring jobs, by their keys in the contract.
+	// Groups are the groups of recurring jobs, by their keys in the contract.
 	Groups map[string]contract.Group `json:"groups"`
 }
 

@@ -11,7 +11,7 @@ import (
 // network of terminals keeps the borders of packets.
 const network = "unixpacket"
 
-// Terminals is where a supervisor listens for those who want a terminal.
+// Terminals is the socket on which a supervisor accepts terminals.
 type Terminals struct {
 	*net.UnixListener
 	folder *os.File

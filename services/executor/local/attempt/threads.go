@@ -31,7 +31,7 @@ func (l Launch) Lacks(cores int) string {
 	return ""
 }
 
-// KeepOn keeps the processes that a supervisor runs on the first cores processors that each was started on.
+// KeepOn binds every process below a supervisor to the first of the processors that it was started on, as many as cores.
 func (l Launch) KeepOn(supervisor, cores int) error {
 	// A thread that is created meanwhile inherits the processors of its creator, so the second round finds nothing
 	// new.
@@ -63,7 +63,7 @@ func (l Launch) processOf(pid int) Process {
 	return l.Processes[max(i, 0)]
 }
 
-// keepThreads binds the threads of a process; a thread that ends meanwhile is no error.
+// keepThreads binds the threads of a running process. Threads that end meanwhile are passed over.
 func keepThreads(pid int, p Process, cores int) error {
 	folder := filepath.Join(string(Kernel), strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(folder)

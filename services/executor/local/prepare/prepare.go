@@ -34,8 +34,9 @@ type Preparer struct {
 	Bounds Bounds
 	// Uploads is where uploaded folders come from.
 	Uploads Uploads
-	// Data has the node's copies of data at addresses. Staged is called with how far the data of an attempt is.
-	Data   *staging.Cache
+	// Data caches what attempts fetch from their data URLs.
+	Data *staging.Cache
+	// Staged is told how much of an attempt's data has arrived.
 	Staged func(attempt.Folder, train.Staging)
 }
 
