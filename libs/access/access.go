@@ -98,26 +98,26 @@ type Operation string
 
 // The operations.
 const (
-	SeeJobs      Operation = "see jobs"
-	SeePlan      Operation = "see the plan"
-	SeeNodes     Operation = "see nodes"
-	SeeModels    Operation = "see models"
-	SeeSpec      Operation = "see the spec"
-	ReadOutput   Operation = "read the output"
-	ReadFiles    Operation = "read files"
-	AskWhatIf    Operation = "ask what if"
-	Submit       Operation = "submit"
-	SubmitAs     Operation = "submit as another person"
-	Cancel       Operation = "cancel"
-	Hold         Operation = "hold, pause, resume or requeue"
-	Edit         Operation = "change the spec"
-	Attach       Operation = "open a terminal"
-	OrderNode    Operation = "cordon, drain or resume a node"
-	SeeUsers     Operation = "see users and tenants"
-	ChangeTenant Operation = "change a tenant's quota"
-	ChangeUser   Operation = "change a user"
-	SeeAudit     Operation = "see who did what"
-	Maintain     Operation = "back up, restore or repair"
+	SeeJobs        Operation = "see jobs"
+	SeePlan        Operation = "see the plan"
+	SeeNodes       Operation = "see nodes"
+	SeeModels      Operation = "see models"
+	SeeSpec        Operation = "see the spec"
+	ReadOutput     Operation = "read the output"
+	ReadFiles      Operation = "read files"
+	AskWhatIf      Operation = "ask what if"
+	Submit         Operation = "submit"
+	Cancel         Operation = "cancel"
+	Hold           Operation = "hold, pause, resume or requeue"
+	Edit           Operation = "change the spec"
+	Attach         Operation = "open a terminal"
+	SeeExperiment  Operation = "see an experiment"
+	StopExperiment Operation = "stop an experiment"
+	OrderNode      Operation = "cordon, drain or resume a node"
+	SeeUsers       Operation = "see users and tenants"
+	ChangeTenant   Operation = "change a tenant's quota"
+	ChangeUser     Operation = "change a user"
+	SeeAudit       Operation = "see who did what"
 )
 
 // Scope is to whose jobs an operation is allowed.
@@ -157,18 +157,18 @@ func Matrix() []Row {
 		{ReadOutput, owners},
 		{ReadFiles, owners},
 		{Submit, [5]Scope{Nobody, All, All, All, All}},
-		{SubmitAs, admins},
 		{Cancel, owners},
 		{Hold, owners},
 		{Edit, owners},
 		// What is typed runs with the owner's rights, so nobody else may.
 		{Attach, [5]Scope{Nobody, Own, Own, Own, Own}},
+		{SeeExperiment, owners},
+		{StopExperiment, owners},
 		{OrderNode, operators},
 		{SeeUsers, everybody},
 		{ChangeTenant, operators},
 		{ChangeUser, admins},
 		{SeeAudit, operators},
-		{Maintain, admins},
 	}
 }
 
@@ -196,14 +196,23 @@ func (e *DeniedError) Error() string {
 	if e.Owner.User == "" || Allowed(e.Person.Role, e.Operation) == Nobody {
 		return fmt.Sprintf("%s is a %s, who may not %s", e.Person.Name, e.Person.Role, e.Operation)
 	}
-	return fmt.Sprintf("the job is %s's: %s may not %s it", e.Owner.User, e.Person.Name, e.verb())
+	return fmt.Sprintf("the %s is %s's: %s may not %s it", e.noun(), e.Owner.User, e.Person.Name, e.verb())
+}
+
+func (e *DeniedError) noun() string {
+	if e.Operation == SeeExperiment || e.Operation == StopExperiment {
+		return "experiment"
+	}
+	return "job"
 }
 
 func (e *DeniedError) verb() string {
 	verb, _, _ := strings.Cut(string(e.Operation), " the ")
 	switch e.Operation { //nolint:exhaustive // the others are verbs
-	case SeeSpec, ReadOutput, ReadFiles:
+	case SeeSpec, ReadOutput, ReadFiles, SeeExperiment:
 		return "read"
+	case StopExperiment:
+		return "stop"
 	case Attach:
 		return "open a terminal in"
 	case Edit:

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/packets"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -84,26 +85,30 @@ func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }
 // request is how a person asks for an operation about a job over HTTP.
 type request struct{ method, path, body string }
 
-// requests returns what people can ask of the service. The others are a terminal and the care of the bus, which take
-// its key, and a submission in another's name, which admission refuses.
+// requests returns what people can ask of the service. An experiment has the name of its person's job.
 func requests(job, fresh string) map[access.Operation]request {
+	var terminal strings.Builder
+	_ = packets.Write(&terminal, []byte("{}"))
 	return map[access.Operation]request{
-		access.SeeJobs:      {"GET", "/api/v1/jobs", ""},
-		access.SeePlan:      {"GET", "/api/v1/plan", ""},
-		access.SeeNodes:     {"GET", "/api/v1/nodes", ""},
-		access.SeeModels:    {"GET", "/api/v1/models", ""},
-		access.SeeUsers:     {"GET", "/api/v1/users", ""},
-		access.SeeAudit:     {"GET", "/api/v1/audit", ""},
-		access.AskWhatIf:    {"GET", "/api/v1/plan/whatif", ""},
-		access.ReadOutput:   {"GET", "/api/v1/nodes/n/log?job=" + job, ""},
-		access.ReadFiles:    {"GET", "/api/v1/nodes/n/files?job=" + job, ""},
-		access.Submit:       {"POST", "/api/v1/jobs/" + fresh + "/submitted", `{"name": "x", "command": ["true"]}`},
-		access.Cancel:       {"POST", "/api/v1/jobs/" + job + "/cancel_requested", ""},
-		access.Hold:         {"POST", "/api/v1/jobs/" + job + "/wanted", `{"state": "held"}`},
-		access.Edit:         {"POST", "/api/v1/jobs/" + job + "/edit_requested", `{"set": {"priority": 60}}`},
-		access.OrderNode:    {"POST", "/api/v1/nodes/n/cordon_requested", ""},
-		access.ChangeTenant: {"POST", "/api/v1/tenants/vision/set_requested", `{"devices": 4}`},
-		access.ChangeUser:   {"POST", "/api/v1/users/" + userOf(mateUID) + "/set_requested", `{"role": "admin"}`},
+		access.SeeJobs:        {"GET", "/api/v1/jobs", ""},
+		access.SeePlan:        {"GET", "/api/v1/plan", ""},
+		access.SeeNodes:       {"GET", "/api/v1/nodes", ""},
+		access.SeeModels:      {"GET", "/api/v1/models", ""},
+		access.SeeUsers:       {"GET", "/api/v1/users", ""},
+		access.SeeAudit:       {"GET", "/api/v1/audit", ""},
+		access.AskWhatIf:      {"GET", "/api/v1/plan/whatif", ""},
+		access.ReadOutput:     {"GET", "/api/v1/nodes/n/log?job=" + job, ""},
+		access.ReadFiles:      {"GET", "/api/v1/nodes/n/files?job=" + job, ""},
+		access.Submit:         {"POST", "/api/v1/jobs/" + fresh + "/submitted", `{"name": "x", "command": ["true"]}`},
+		access.Cancel:         {"POST", "/api/v1/jobs/" + job + "/cancel_requested", ""},
+		access.Hold:           {"POST", "/api/v1/jobs/" + job + "/wanted", `{"state": "held"}`},
+		access.Edit:           {"POST", "/api/v1/jobs/" + job + "/edit_requested", `{"set": {"priority": 60}}`},
+		access.Attach:         {"POST", "/api/v1/jobs/" + job + "/terminal", terminal.String()},
+		access.SeeExperiment:  {"GET", "/api/v1/experiments/" + job, ""},
+		access.StopExperiment: {"POST", "/api/v1/experiments/" + job + "/stop_requested", "{}"},
+		access.OrderNode:      {"POST", "/api/v1/nodes/n/cordon_requested", ""},
+		access.ChangeTenant:   {"POST", "/api/v1/tenants/vision/set_requested", `{"devices": 4}`},
+		access.ChangeUser:     {"POST", "/api/v1/users/" + userOf(mateUID) + "/set_requested", `{"role": "admin"}`},
 	}
 }
 
@@ -118,8 +123,8 @@ func TestThePermissionMatrix(t *testing.T) {
 func matrix(t *testing.T, enter func(*bench), by string) {
 	t.Helper()
 	b := sharedBench(t)
-	for _, uid := range []int{askerUID, mateUID, alienUID} {
-		tenant := map[int]string{askerUID: "vision", mateUID: "vision", alienUID: "speech"}[uid]
+	tenants := map[int]string{askerUID: "vision", mateUID: "vision", alienUID: "speech"}
+	for uid, tenant := range tenants {
 		b.put(train.Job{ID: train.JobID("of-" + userOf(uid)), State: train.StateQueued, Spec: train.Spec{
 			Name: "x", User: userOf(uid), Tenant: tenant, Command: []string{"train", "--token=hush"}, Env: map[string]string{"KEY": "hush"},
 		}, LogTail: "hush"})
@@ -127,6 +132,19 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 	users, err := bus.OpenKV(b.ctx, b.bus, contract.Users)
 	if err != nil {
 		t.Fatal(err)
+	}
+	experiments, err := bus.OpenKV(b.ctx, b.bus, contract.Experiments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for uid, tenant := range tenants {
+		id := "of-" + userOf(uid)
+		of := contract.ExperimentRecord{ID: id, State: contract.ExperimentRunning, Experiment: contract.Experiment{
+			Name: "x", Job: train.Spec{User: userOf(uid), Tenant: tenant, Command: []string{"train"}},
+		}}
+		if err := experiments.Put(b.ctx, id, of); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.serve()
 	owners := map[access.Scope]int{access.Own: askerUID, access.Tenants: mateUID, access.All: alienUID}
@@ -159,7 +177,7 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 					continue
 				}
 				if !asked {
-					continue
+					t.Fatalf("nobody asks to %s", row.Operation)
 				}
 				want := allowed >= scope
 				if strings.Count(r.path, job) == 0 { // about no job
@@ -178,7 +196,7 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 			}
 		}
 	}
-	if cells < 200 {
+	if cells < 300 {
 		t.Errorf("only %d requests", cells)
 	}
 	// Refusals are kept, each with its person, as far as their rate allows.

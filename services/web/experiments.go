@@ -79,7 +79,7 @@ func (s server) seenExperiment(route api.Route, r *http.Request) (*contract.Expe
 	}
 	record, err := s.recordOfExperiment(r)
 	if err == nil {
-		err = s.may(r, access.SeeSpec, ownerOfExperiment(record))
+		err = s.may(r, access.SeeExperiment, ownerOfExperiment(record))
 	}
 	return record, err
 }
@@ -94,7 +94,7 @@ func (s server) refusedExperiment(r *http.Request) error {
 		Job access.Owner `json:"job"`
 	}
 	seen := s.lastOfExperiment(r, event.FactSubmitted, &submitted) == nil && s.lastOfExperiment(r, event.FactRejected, &refused) == nil &&
-		json.Unmarshal(submitted.Experiment, &of) == nil && s.may(r, access.SeeSpec, of.Job) == nil
+		json.Unmarshal(submitted.Experiment, &of) == nil && s.may(r, access.SeeExperiment, of.Job) == nil
 	if !seen {
 		return nil
 	}

@@ -134,7 +134,7 @@ func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, err
 		return person, err
 	}
 	op := operationOf(kind)
-	if kind.Entity == "tune" && op == access.Cancel {
+	if op == access.StopExperiment {
 		record, err := s.recordOfExperiment(r)
 		if err != nil {
 			return person, err
@@ -178,8 +178,10 @@ func operationOf(kind event.Kind) access.Operation {
 		return access.ChangeTenant
 	}
 	switch kind.Fact {
-	case event.FactCancelRequested, event.FactStopRequested:
+	case event.FactCancelRequested:
 		return access.Cancel
+	case event.FactStopRequested:
+		return access.StopExperiment
 	case event.FactEditRequested:
 		return access.Edit
 	case event.FactWanted:

@@ -50,7 +50,10 @@ func (o *openTerminals) begin(person string) (end func(), begun bool) {
 // what he sees, both in packets; the first packet is a rpc.TerminalRequest.
 func (s server) terminal(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
-	err := c.EnableFullDuplex() // else a refusal waits for the end of what is typed
+	// Without it a refusal waits for the end of what is typed. A connection whose request may be read while it is
+	// answered cannot carry another one: the server reads the rest of the body at the same time.
+	err := c.EnableFullDuplex()
+	w.Header().Set("Connection", "close")
 	var pipe *bus.Pipe
 	var end func()
 	if err == nil {
