@@ -62,11 +62,11 @@ type EnergyQuota struct {
 
 // Ledger is what energy reports are made of.
 type Ledger struct {
-	// Books holds the energy of each node in each hour, by its key in the contract.
+	// Books are the energy of each node in each hour, by its key in the contract.
 	Books map[string]contract.Book `json:"books"`
 	// Jobs are the jobs that ran in these hours, without what only their owners may see.
 	Jobs []train.Job `json:"jobs"`
-	// Accounts holds what each of these jobs used from its first attempt to its end.
+	// Accounts are what each of these jobs used from its first attempt to its end.
 	Accounts []train.Account `json:"accounts"`
 	// Groups are the groups of recurring jobs, by their keys in the contract.
 	Groups map[string]contract.Group `json:"groups"`

@@ -31,7 +31,8 @@ func (l Launch) Lacks(cores int) string {
 	return ""
 }
 
-// KeepOn binds every process below a supervisor to the first of the processors that it was started on, as many as cores.
+// KeepOn binds every process below a supervisor to the first of the processors that it was started on, as many as
+// cores.
 func (l Launch) KeepOn(supervisor, cores int) error {
 	// A thread that is created meanwhile inherits the processors of its creator, so the second round finds nothing
 	// new.

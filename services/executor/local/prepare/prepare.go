@@ -36,7 +36,7 @@ type Preparer struct {
 	Uploads Uploads
 	// Data caches what attempts fetch from their data URLs.
 	Data *staging.Cache
-	// Staged is told how much of an attempt's data has arrived.
+	// Staged receives how much of an attempt's data has arrived.
 	Staged func(attempt.Folder, train.Staging)
 }
 
