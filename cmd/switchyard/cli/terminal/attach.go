@@ -80,7 +80,6 @@ func (s Session) Attach(ctx context.Context, r rpc.TerminalRequest) error {
 	if err != nil || job.State.Terminal() {
 		return errors.Join(err, s.Exit(job))
 	}
-	fmt.Fprintf(s.Console.Stderr, "attached to job %s on node %s; Ctrl-] detaches\n", r.Job, node)
 	t, err := openTerminal(ctx, s.In, render.Raw(s.Console.Stdout))
 	if err != nil {
 		return fmt.Errorf("make the terminal raw: %w", err)
@@ -91,9 +90,12 @@ func (s Session) Attach(ctx context.Context, r rpc.TerminalRequest) error {
 
 // hold keeps the terminal attached to a job that runs.
 func (s Session) hold(ctx context.Context, t *terminal, job train.Job, node train.NodeID, r rpc.TerminalRequest) error {
+	greet := func() {
+		fmt.Fprintf(s.Console.Stderr, "attached to job %s on node %s; Ctrl-] detaches\r\n", r.Job, node)
+	}
 	for first := true; ; first = false {
 		r.Size = t.size()
-		status, err := t.dial(ctx, s.Yard, node, r)
+		status, err := t.dial(ctx, s.Yard, node, r, greet)
 		if over, err := s.end(ctx, job, status, err, first); over {
 			return err
 		}
@@ -136,8 +138,8 @@ func (s Session) end(ctx context.Context, job train.Job, status int, err error, 
 	return false, nil
 }
 
-// dial opens a pipe to the job and connects the terminal with it.
-func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, r rpc.TerminalRequest) (int, error) {
+// dial opens a pipe to the job, greets, and connects the terminal with the pipe.
+func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, r rpc.TerminalRequest, greet func()) (int, error) {
 	dialing, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	p, err := y.Terminal(dialing, node, r)
@@ -145,6 +147,7 @@ func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, 
 		return 0, err
 	}
 	defer p.Close()
+	greet()
 	return t.session(ctx, p)
 }
 
