@@ -4,6 +4,7 @@ import "time"
 
 // AuditEntry is a request of a person or a role, and what became of it.
 type AuditEntry struct {
+	// Time is when it was asked.
 	Time time.Time `json:"time"`
 	// Who is a person, or a role of the bus if no person is known. Door is how the person came.
 	Who  string `json:"who"`

@@ -8,8 +8,10 @@ import (
 
 // Seen is an observed path, by the names of the links that it crosses, each in its direction.
 type Seen struct {
-	From  string   `json:"from"`
-	To    string   `json:"to"`
+	// From and To are the nodes at its ends.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Links are the links between them, in order.
 	Links []LinkID `json:"links"`
 }
 

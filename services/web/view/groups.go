@@ -11,6 +11,7 @@ import (
 
 // Group is a group of recurring jobs, as its record shows it.
 type Group struct {
+	// Group is the name that the jobs share.
 	Group string `json:"group"`
 	// Tenant is whose jobs they are.
 	Tenant string `json:"tenant"`
@@ -28,7 +29,8 @@ type Group struct {
 type GroupBatch struct {
 	BatchSize int `json:"batch_size"`
 	// Jobs counts them.
-	Jobs         int     `json:"jobs"`
+	Jobs int `json:"jobs"`
+	// EnergyJoules and Seconds are what such a job took until it reached its target.
 	EnergyJoules float64 `json:"energy_j"`
 	Seconds      float64 `json:"seconds"`
 	// LimitWatts is the best power limit found, or 0 if none is known yet.
