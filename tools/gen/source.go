@@ -26,7 +26,7 @@ type source struct {
 // readSource parses the packages whose types cross the wire.
 func readSource(root string) (*source, error) {
 	src := &source{comments: map[string]string{}, values: map[string][]string{}}
-	for _, dir := range []string{"libs/unit", "libs/train", "libs/rpc", "libs/event", "libs/curve", "libs/contract", "libs/access", "services/web/explain", "services/web/trainingjob", "services/web/view", "services/web/api"} {
+	for _, dir := range []string{"libs/unit", "libs/train", "libs/rpc", "libs/event", "libs/curve", "libs/contract", "libs/access", "libs/fabric", "services/web/explain", "services/web/trainingjob", "services/web/view", "services/web/api"} {
 		entries, err := os.ReadDir(filepath.Join(root, dir))
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", dir, err)

@@ -647,6 +647,8 @@ _SeenWords = TypedDict("_SeenWords", {"from": "str"})
 
 
 class Seen(_SeenWords):
+    """Seen is an observed path, by the names of the links that it crosses, each in its direction."""
+
     to: str
     links: List[str]
 
