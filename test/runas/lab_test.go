@@ -68,7 +68,7 @@ type person struct {
 
 // lab is a server with a service, a launcher and two people.
 type lab struct {
-	t *testing.T
+	t testing.TB
 	// dir has everything; people pass through it. programs has the programs, attacker is this one where all can run it.
 	dir, programs, attacker string
 	svc, ann, bob           person
@@ -80,7 +80,7 @@ type lab struct {
 	ctx   context.Context //nolint:containedctx // the length of one test
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root, who alone can be several users")

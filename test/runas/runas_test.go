@@ -13,7 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-func contains(t *testing.T, what, text string, words ...string) {
+func contains(t testing.TB, what, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if !strings.Contains(text, word) {
@@ -56,7 +56,7 @@ func TestAServerForSeveralPeople(t *testing.T) {
 }
 
 // with returns the lab for a part of the test.
-func (l *lab) with(t *testing.T) *lab {
+func (l *lab) with(t testing.TB) *lab {
 	part := *l
 	part.t = t
 	return &part
