@@ -186,6 +186,9 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 				cells++
 				response := b.send(r.method, r.path, r.body)
 				response.Body.Close()
+				if row.Operation == access.Attach && !response.Close {
+					t.Error("another request may follow on the connection of a terminal, while its body is still read")
+				}
 				denied := response.StatusCode == http.StatusForbidden
 				if denied {
 					denials++
