@@ -74,27 +74,23 @@ func asking[T any](ctx context.Context, e *either, ask func(Yard) (T, error)) (T
 	return answer, err
 }
 
-// Jobs implements Yard.
 func (e *either) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 	return asking(ctx, e, func(y Yard) (view.Page, error) { return y.Jobs(ctx, q) })
 }
 
-// Job implements Yard.
 func (e *either) Job(ctx context.Context, ref string, unknown int) (view.Detail, error) {
 	return asking(ctx, e, func(y Yard) (view.Detail, error) { return y.Job(ctx, ref, unknown) })
 }
 
-// Find implements Yard.
 func (e *either) Find(ctx context.Context, ref string, unknown int) (train.Job, error) {
 	return asking(ctx, e, func(y Yard) (train.Job, error) { return y.Find(ctx, ref, unknown) })
 }
 
-// Standing implements Yard.
 func (e *either) Standing(ctx context.Context, id train.JobID) (view.Standing, error) {
 	return asking(ctx, e, func(y Yard) (view.Standing, error) { return y.Standing(ctx, id) })
 }
 
-// Follow implements Yard. While neither answers, it tries again: the services may start again.
+// Follow tries again while neither answers: the services may start again.
 func (e *either) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
 	for ctx.Err() == nil {
 		_, err := asking(ctx, e, func(y Yard) (struct{}, error) { return struct{}{}, y.Follow(ctx, ids, f) })
@@ -106,42 +102,34 @@ func (e *either) Follow(ctx context.Context, ids []train.JobID, f func(train.Job
 	return nil
 }
 
-// Records implements Yard.
 func (e *either) Records(ctx context.Context, ids []train.JobID) ([]*train.Job, error) {
 	return asking(ctx, e, func(y Yard) ([]*train.Job, error) { return y.Records(ctx, ids) })
 }
 
-// Nodes implements Yard.
 func (e *either) Nodes(ctx context.Context) ([]*train.Node, error) {
 	return asking(ctx, e, func(y Yard) ([]*train.Node, error) { return y.Nodes(ctx) })
 }
 
-// Cluster implements Yard.
 func (e *either) Cluster(ctx context.Context) ([]*view.Node, error) {
 	return asking(ctx, e, func(y Yard) ([]*view.Node, error) { return y.Cluster(ctx) })
 }
 
-// Log implements Yard.
 func (e *either) Log(ctx context.Context, node train.NodeID, job train.JobID, offset int64) (rpc.LogChunk, error) {
 	return asking(ctx, e, func(y Yard) (rpc.LogChunk, error) { return y.Log(ctx, node, job, offset) })
 }
 
-// Files implements Yard.
 func (e *either) Files(ctx context.Context, node train.NodeID, r rpc.FileRequest) (rpc.FileAnswer, error) {
 	return asking(ctx, e, func(y Yard) (rpc.FileAnswer, error) { return y.Files(ctx, node, r) })
 }
 
-// Experiments implements Yard.
 func (e *either) Experiments(ctx context.Context) ([]view.ExperimentLine, error) {
 	return asking(ctx, e, func(y Yard) ([]view.ExperimentLine, error) { return y.Experiments(ctx) })
 }
 
-// Experiment implements Yard.
 func (e *either) Experiment(ctx context.Context, id string, unknown int) (contract.ExperimentRecord, error) {
 	return asking(ctx, e, func(y Yard) (contract.ExperimentRecord, error) { return y.Experiment(ctx, id, unknown) })
 }
 
-// Users implements Yard.
 func (e *either) Terminal(ctx context.Context, node train.NodeID, r rpc.TerminalRequest) (Terminal, error) {
 	return asking(ctx, e, func(y Yard) (Terminal, error) { return y.Terminal(ctx, node, r) })
 }
@@ -178,17 +166,14 @@ func (e *either) Users(ctx context.Context) ([]*access.Person, error) {
 	return asking(ctx, e, func(y Yard) ([]*access.Person, error) { return y.Users(ctx) })
 }
 
-// Tenants implements Yard.
 func (e *either) Tenants(ctx context.Context) ([]*access.Tenant, error) {
 	return asking(ctx, e, func(y Yard) ([]*access.Tenant, error) { return y.Tenants(ctx) })
 }
 
-// Publish implements Yard.
 func (e *either) Publish(ctx context.Context, fact event.Fact) (repeat bool, err error) {
 	return asking(ctx, e, func(y Yard) (bool, error) { return y.Publish(ctx, fact) })
 }
 
-// Upload implements Yard.
 func (e *either) Upload(ctx context.Context, hash string, archive *os.File) (repeat bool, err error) {
 	return asking(ctx, e, func(y Yard) (bool, error) { return y.Upload(ctx, hash, archive) })
 }
