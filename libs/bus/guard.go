@@ -48,8 +48,9 @@ func (b *Bus) Damaged(ctx context.Context, stream, words string) error {
 	return b.Mark(ctx, stream, markDamaged, words)
 }
 
-// CheckJobs compares the newest fact that the register speaks of with JOBS, before anyone adds to it. If it is missing,
-// JOBS is marked for all to see.
+// CheckJobs compares the newest fact that the register speaks of with JOBS. If it is missing, JOBS is marked for all to
+// see. Services may store and fold facts at the same time, but what had been lost is seen before they fill its place:
+// the end of JOBS is read first.
 func (b *Bus) CheckJobs(ctx context.Context) error {
 	// A program starts with this, before all else: of a long register nothing more is decoded.
 	type folded struct {
@@ -73,12 +74,21 @@ func (b *Bus) CheckJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	newest := uint64(0)
+	newest, job := uint64(0), ""
 	for _, e := range entries {
-		newest = max(newest, e.Value.LastSequence)
+		if e.Value.LastSequence > newest {
+			newest, job = e.Value.LastSequence, e.Key
+		}
 	}
 	if newest <= last {
 		return nil
+	}
+	// The register is newer than that end: a service may have stored this fact in between.
+	switch m, err := b.At(ctx, event.StreamJobs, newest); {
+	case err == nil && m.Parsed.ID == job:
+		return nil
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return err
 	}
 	return b.Mark(ctx, event.StreamJobs, markEnds, strconv.FormatUint(newest, 10))
 }

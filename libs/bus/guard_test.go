@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -199,4 +200,46 @@ func TestALostStreamIsNoticedAndRepaired(t *testing.T) {
 	}
 	s.lost(event.StreamJobs, "has a gap: 1 messages")
 	s.close()
+}
+
+// The check at the start of a bus takes facts that services store and fold meanwhile for no loss.
+func TestFactsThatAreFoldedMeanwhileAreNotLost(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir()}
+	s.open()
+	defer s.close()
+	type folded struct {
+		LastSequence uint64 `json:"last_sequence"`
+	}
+	register, err := bus.OpenKV(t.Context(), s.bus, contract.Bucket[folded](contract.Jobs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var folding conc.WaitGroup
+	defer folding.Wait()
+	defer cancel()
+	folding.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			id := "job-" + strconv.Itoa(n%50)
+			f := event.Fact{Subject: event.Subject{Entity: "job", ID: id, Fact: event.FactSubmitted, Version: 1}, Key: strconv.Itoa(n), Body: map[string]string{}}
+			if s.bus.Publish(ctx, f) != nil {
+				return
+			}
+			if last, err := s.bus.LastSequence(ctx, event.StreamJobs); err == nil {
+				_ = register.Put(ctx, id, folded{last})
+			}
+		}
+	})
+	for range 300 {
+		if err := s.bus.CheckJobs(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream, err := s.jetStream().Stream(t.Context(), event.StreamJobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ends := stream.CachedInfo().Config.Metadata["switchyard-ends"]; ends != "" {
+		t.Errorf("JOBS was found to end before %s", ends)
+	}
 }
