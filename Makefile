@@ -78,14 +78,11 @@ $(LAB): tools-go FORCE
 $(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
 	$(GO) build -o $@ ./services/$*/cmd/$*
 
-# The longest package begins first. Most packages wait more than they compute, so one more runs than there are cores.
-SIDE_BY_SIDE = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-
-# Python first: go test's closing lines stay at the end of the output.
+# Python first: go test's closing lines stay at the end of the output. The longest package begins before the others.
 test: test-python test-go ## run every test, Go and Python
 
 test-go: tools-cc influxd
-	$(if $(PRODUCT_PKG),$(GO) test -p $(SIDE_BY_SIDE) -timeout 15m $(TESTFLAGS) $(if $(filter ./...,$(PRODUCT_PKG)),./test/system) $(PRODUCT_PKG))
+	$(if $(PRODUCT_PKG),$(GO) test -timeout 15m $(TESTFLAGS) $(if $(filter ./...,$(PRODUCT_PKG)),./test/system) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -timeout 9m $(TESTFLAGS) $(LAB_PKG))
 	$(foreach module,$(filter-out $(CHART),$(TOOL_MODULES)),(cd $(module) && $(GO) test $(TESTFLAGS) ./...);)
 

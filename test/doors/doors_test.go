@@ -52,8 +52,8 @@ func doors() map[string][]string {
 		"services/executor/local/horovod/horovod.go":  {"services/executor/local/horovod.TestTheRendezvousIsItsUsers"},
 		"services/nodeagent/deviceplugin/serve.go":    {"services/nodeagent/deviceplugin.TestASocketIsRoots"},
 		"services/nodeagent/netprobe/socket.go":       {"services/nodeagent/netprobe.TestAProbeIsAnsweredOnceAndForgedOnesNever"},
-		"cmd/switchyard-server/netrole/controller.go": {"not attacked: deTector's roles without a bus have no users, and docs/network-probes.md says who may reach them"},
-		"cmd/switchyard-server/netrole/diagnoser.go":  {"not attacked: the same"},
+		"cmd/switchyard-server/netrole/controller.go": {"cmd/switchyard-server/netrole.TestNonsenseIsRefused"},
+		"cmd/switchyard-server/netrole/diagnoser.go":  {"cmd/switchyard-server/netrole.TestNonsenseIsRefused"},
 		"services/executor/local/prepare/prepare.go":  {"not attacked: it looks for a free port, and closes it"},
 		"cmd/switchyard/doctor/survey.go":             {"not attacked: the same"},
 	}

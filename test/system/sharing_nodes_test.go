@@ -56,14 +56,11 @@ func TestJobsOverTwoNodesShareTheirGPUs(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	jobs := c.await("the killed job goes on beside the other", func(jobs map[train.JobID]train.Job) bool {
+	c.await("the killed job goes on beside the other", func(jobs map[train.JobID]train.Job) bool {
 		return jobs["broad"].Attempt == 2 && jobs["broad"].EpochsDone >= before["broad"]+2 && jobs["wide"].EpochsDone > before["wide"]
 	})
 	c.sharesTwoNodes("wide", 10, 1)
 	c.sharesTwoNodes("broad", 5, 2)
-	if j := jobs["broad"]; j.Recoveries != 1 {
-		t.Errorf("broad has %d recoveries: %s", j.Recoveries, j.Message)
-	}
 	if _, out := c.command("describe", "broad"); !strings.Contains(out, "5.0 GiB of gpu:0 of node n0 and 5.0 GiB of gpu:0 of node n1") || !strings.Contains(out, "beside wide: predicted at") {
 		t.Errorf("describe broad:\n%s", out)
 	}

@@ -99,6 +99,15 @@ func nodeOf(server netip.Addr) train.NodeID {
 	return train.NodeID(strings.NewReplacer(".", "-", ":", "-").Replace(server.String()))
 }
 
+// names returns the names of the servers.
+func (c *Config) names() map[train.NodeID]bool {
+	names := map[train.NodeID]bool{}
+	for _, s := range c.Servers {
+		names[nodeOf(s)] = true
+	}
+	return names
+}
+
 // nodes are the servers as the planner of lists knows nodes.
 func (c *Config) nodes() []train.Node {
 	var all []train.Node

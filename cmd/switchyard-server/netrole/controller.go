@@ -56,10 +56,7 @@ func Controller(ctx context.Context, c Config, log *slog.Logger, ready func(net.
 
 // newController continues with the stored key and paths.
 func newController(c Config, log *slog.Logger) (*controller, error) {
-	s := &controller{config: c, log: log, changed: true, heard: map[train.NodeID]time.Time{}, servers: map[train.NodeID]bool{}}
-	for _, server := range c.Servers {
-		s.servers[nodeOf(server)] = true
-	}
+	s := &controller{config: c, log: log, changed: true, heard: map[train.NodeID]time.Time{}, servers: c.names()}
 	var errs [2]error
 	s.key, errs[0] = keepKey(c.KeyFile)
 	s.paths, errs[1] = readPaths(c.PathsFile, log)
@@ -220,6 +217,10 @@ func answer(w http.ResponseWriter, mu *sync.Mutex, find func() any) {
 	_, _ = w.Write(text)
 }
 
+func refuseStranger(w http.ResponseWriter) {
+	http.Error(w, "no such server in the configuration", http.StatusNotFound)
+}
+
 func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 	var p train.Paths
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&p); err != nil {
@@ -227,7 +228,7 @@ func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.knows(p.Node) {
-		http.Error(w, "no such server in the configuration", http.StatusNotFound)
+		refuseStranger(w)
 		return
 	}
 	s.take(p)

@@ -32,22 +32,35 @@ type diagnoser struct {
 	config Config
 	log    *slog.Logger
 	client http.Client
+	// servers are those of the configuration, by name.
+	servers map[train.NodeID]bool
 
 	mu      sync.Mutex
 	watch   *linkhealth.Watch
 	verdict Verdict
 }
 
-// Diagnose judges until ctx ends. It calls ready with its address.
-func Diagnose(ctx context.Context, c Config, log *slog.Logger, ready func(net.Addr)) error {
-	d := &diagnoser{config: c, log: log, client: http.Client{Timeout: 5 * time.Second}, watch: linkhealth.New(), verdict: Verdict{Links: []train.Link{}}}
+func newDiagnoser(c Config, log *slog.Logger) *diagnoser {
+	return &diagnoser{
+		config: c, log: log, client: http.Client{Timeout: 5 * time.Second}, servers: c.names(), watch: linkhealth.New(),
+		verdict: Verdict{Links: []train.Link{}},
+	}
+}
+
+func (d *diagnoser) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /counts", d.counted)
 	mux.HandleFunc("GET /links", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, &d.mu, func() any { return d.verdict })
 	})
+	return mux
+}
+
+// Diagnose judges until ctx ends. It calls ready with its address.
+func Diagnose(ctx context.Context, c Config, log *slog.Logger, ready func(net.Addr)) error {
+	d := newDiagnoser(c, log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	work.Go(func(ctx context.Context) error { return run.ServeHTTP(ctx, c.Diagnoser, mux, ready) })
+	work.Go(func(ctx context.Context) error { return run.ServeHTTP(ctx, c.Diagnoser, d.handler(), ready) })
 	work.Go(d.follow)
 	work.Go(d.judge)
 	return work.Wait()
@@ -57,6 +70,10 @@ func (d *diagnoser) counted(w http.ResponseWriter, r *http.Request) {
 	var in reported
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&in); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !d.servers[in.Node] {
+		refuseStranger(w)
 		return
 	}
 	d.mu.Lock()
