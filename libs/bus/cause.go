@@ -14,12 +14,17 @@ import (
 // nothing.
 var ErrMissing = errors.New("a stream is missing on the bus, or its storage is off")
 
+// unsent reports whether an error of the client library means that the connection is away.
+func unsent(err error) bool {
+	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrDisconnected)
+}
+
 // cause puts an error of the client library into words that name its cause. What was wrapped stays wrapped.
 func (b *Bus) cause(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected):
+	case unsent(err):
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.away()

@@ -49,8 +49,8 @@ func (b *Bus) Damaged(ctx context.Context, stream, words string) error {
 }
 
 // CheckJobs compares the newest fact that the register speaks of with JOBS. If it is missing, JOBS is marked for all to
-// see. Services may store and fold facts at the same time, but what had been lost is seen before they fill its place:
-// the end of JOBS is read first.
+// see. CheckJobs reads the end of JOBS first: services that work at the same time may soon store facts under the
+// sequences that were lost.
 func (b *Bus) CheckJobs(ctx context.Context) error {
 	// A program starts with this, before all else: of a long register nothing more is decoded.
 	type folded struct {
@@ -83,7 +83,7 @@ func (b *Bus) CheckJobs(ctx context.Context) error {
 	if newest <= last {
 		return nil
 	}
-	// The register is newer than that end: a service may have stored this fact in between.
+	// JOBS may have grown after its end was read. Then it has this fact.
 	switch m, err := b.At(ctx, event.StreamJobs, newest); {
 	case err == nil && m.Parsed.ID == job:
 		return nil

@@ -45,8 +45,8 @@ func (b *Bus) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, absent(who)
 	}
-	if errors.Is(err, nats.ErrReconnectBufExceeded) { // not connected at the moment
-		return nil, fmt.Errorf("ask %s: %w: %w", who, ErrAway, err)
+	if unsent(err) {
+		err = b.cause(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", who, err)

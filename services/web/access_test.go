@@ -85,7 +85,7 @@ func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }
 // request is how a person asks for an operation about a job over HTTP.
 type request struct{ method, path, body string }
 
-// requests returns what people can ask of the service. An experiment has the name of its person's job.
+// requests returns what people can ask of the service. Each job has an experiment of the same name.
 func requests(job, fresh string) map[access.Operation]request {
 	var terminal strings.Builder
 	_ = packets.Write(&terminal, []byte("{}"))

@@ -50,8 +50,8 @@ func (o *openTerminals) begin(person string) (end func(), begun bool) {
 // what he sees, both in packets; the first packet is a rpc.TerminalRequest.
 func (s server) terminal(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
-	// Without it a refusal waits for the end of what is typed. A connection whose request may be read while it is
-	// answered cannot carry another one: the server reads the rest of the body at the same time.
+	// Without full duplex the server reads the whole body before it sends a refusal. With it the connection cannot be
+	// used again: the server would read the rest of the body and the next request at the same time.
 	err := c.EnableFullDuplex()
 	w.Header().Set("Connection", "close")
 	var pipe *bus.Pipe

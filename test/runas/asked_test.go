@@ -36,10 +36,7 @@ func continued(l *lab) {
 
 // narrowed gives a running job of ann's one processor of its two, as an experiment does with its trials.
 func narrowed(l *lab) {
-	b, err := bus.Connect(l.ctx, bus.Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", l.port), Name: "experiments", Keys: l.path("data/keys")})
-	l.must(err)
-	defer b.Close()
-	settings, err := bus.OpenKV(l.ctx, b, contract.Settings)
+	settings, err := bus.OpenKV(l.ctx, l.connect("experiments"), contract.Settings)
 	l.must(err)
 	l.submit(l.ann, "narrowed", []string{"--devices", "2"}, "sh", "-c", `until grep -E 'Cpus_allowed_list:\s+[0-9]+$' /proc/self/status; do sleep 0.05; done; id -u`)
 	l.runs("narrowed")

@@ -116,6 +116,13 @@ func newLab(t testing.TB) *lab {
 	for _, p := range []person{l.ann, l.bob} {
 		l.must(os.Chmod(p.home, 0o700))
 	}
+	l.furnish(fmt.Sprintf("{run_as: submitter, launcher: %s, launcher_jobs: %s, data_allow: [127.0.0.1/32]}", l.path("launcher.sock"), l.path("jobs")))
+	return l
+}
+
+// furnish makes the folders of the service, and its configuration with a section of the executor.
+func (l *lab) furnish(executor string) {
+	l.t.Helper()
 	for _, own := range []string{"data", "run"} {
 		l.must(errors.Join(os.Mkdir(l.path(own), 0o755), os.Chown(l.path(own), l.svc.uid, l.svc.gid)))
 	}
@@ -123,11 +130,10 @@ func newLab(t testing.TB) *lab {
 	l.write("switchyard.yaml", fmt.Sprintf(`bus: {port: %d}
 data: {dir: %s}
 process: {http: "127.0.0.1:0"}
-executor: {run_as: submitter, launcher: %s, launcher_jobs: %s, data_allow: [127.0.0.1/32]}
+executor: %s
 nodeagent: {device_kind: cpu, cpu_slots: 2}
 web: {shared_socket: %s}
-`, l.port, l.path("data"), l.path("launcher.sock"), l.path("jobs"), l.path("run/web.sock")))
-	return l
+`, l.port, l.path("data"), executor, l.path("run/web.sock")))
 }
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
@@ -379,11 +385,17 @@ func (l *lab) sign(job train.Job) train.Job {
 	return job
 }
 
-// publishAs submits a job with the key of a service, which says nothing of a person.
-func (l *lab) publishAs(role, id string, spec train.Spec) {
+// connect connects to the bus with the key of a role until the end of the test.
+func (l *lab) connect(role string) *bus.Bus {
 	l.t.Helper()
 	b, err := bus.Connect(l.ctx, bus.Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", l.port), Name: role, Keys: l.path("data/keys")})
 	l.must(err)
-	defer b.Close()
-	l.must(b.Publish(l.ctx, event.OnceFact(train.JobID(id), event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))
+	l.t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// publishAs submits a job with the key of a service, which says nothing of a person.
+func (l *lab) publishAs(role, id string, spec train.Spec) {
+	l.t.Helper()
+	l.must(l.connect(role).Publish(l.ctx, event.OnceFact(train.JobID(id), event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))
 }

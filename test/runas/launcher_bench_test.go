@@ -1,7 +1,6 @@
 package runas
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -18,15 +17,8 @@ func (l *lab) beside() *lab {
 	l.t.Helper()
 	alone := *l
 	alone.dir, alone.port = l.path("alone"), l.port+1
-	for _, own := range []string{"", "data", "run"} {
-		l.must(errors.Join(os.Mkdir(alone.path(own), 0o755), os.Chown(alone.path(own), l.svc.uid, l.svc.gid)))
-	}
-	alone.write("switchyard.yaml", fmt.Sprintf(`bus: {port: %d}
-data: {dir: %s}
-process: {http: "127.0.0.1:0"}
-nodeagent: {device_kind: cpu, cpu_slots: 2}
-web: {shared_socket: %s}
-`, alone.port, alone.path("data"), alone.path("run/web.sock")))
+	l.must(os.Mkdir(alone.dir, 0o755))
+	alone.furnish("{}")
 	return &alone
 }
 
@@ -35,15 +27,6 @@ type watched struct {
 	*lab
 	conn    *bus.Bus
 	started []time.Duration
-}
-
-// watch connects to the bus of a server until the end of the test.
-func (l *lab) watch() *watched {
-	l.t.Helper()
-	conn, err := bus.Connect(l.ctx, bus.Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", l.port), Name: "cli", Keys: l.path("data/keys")})
-	l.must(err)
-	l.t.Cleanup(func() { conn.Close() })
-	return &watched{lab: l, conn: conn}
 }
 
 // at returns when the bus took a fact about a job.
@@ -65,7 +48,7 @@ func BenchmarkLauncher(b *testing.B) {
 	l.launch()
 	alone := l.beside()
 	alone.up()
-	servers := map[string]*watched{"launcher": l.watch(), "itself": alone.watch()}
+	servers := map[string]*watched{"launcher": {lab: l, conn: l.connect("cli")}, "itself": {lab: alone, conn: alone.connect("cli")}}
 	for i := 0; b.Loop(); i++ {
 		id := fmt.Sprintf("job-%d", i)
 		for _, w := range servers {

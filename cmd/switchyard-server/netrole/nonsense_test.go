@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Nobody proves who he is to these roles, so they take no more than the servers of their configuration can say.
+// These roles do not authenticate their callers. They refuse servers that the configuration does not have, and bodies
+// that are wrong or too large.
 func TestNonsenseIsRefused(t *testing.T) {
 	c := fourServers(t.TempDir())
 	doors := map[string]http.Handler{"/paths": begin(t, c).handler(), "/counts": newDiagnoser(c, slog.New(slog.DiscardHandler)).handler()}

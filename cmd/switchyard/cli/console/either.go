@@ -90,7 +90,7 @@ func (e *either) Standing(ctx context.Context, id train.JobID) (view.Standing, e
 	return asking(ctx, e, func(y Yard) (view.Standing, error) { return y.Standing(ctx, id) })
 }
 
-// Follow tries again while neither answers: the services may start again.
+// Follow keeps trying while neither web nor the bus answers, because the services may start again.
 func (e *either) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
 	for ctx.Err() == nil {
 		_, err := asking(ctx, e, func(y Yard) (struct{}, error) { return struct{}{}, y.Follow(ctx, ids, f) })

@@ -90,12 +90,9 @@ func (s Session) Attach(ctx context.Context, r rpc.TerminalRequest) error {
 
 // hold keeps the terminal attached to a job that runs.
 func (s Session) hold(ctx context.Context, t *terminal, job train.Job, node train.NodeID, r rpc.TerminalRequest) error {
-	greet := func() {
-		fmt.Fprintf(s.Console.Stderr, "attached to job %s on node %s; Ctrl-] detaches\r\n", r.Job, node)
-	}
 	for first := true; ; first = false {
 		r.Size = t.size()
-		status, err := t.dial(ctx, s.Yard, node, r, greet)
+		status, err := s.dial(ctx, t, node, r)
 		if over, err := s.end(ctx, job, status, err, first); over {
 			return err
 		}
@@ -138,16 +135,16 @@ func (s Session) end(ctx context.Context, job train.Job, status int, err error, 
 	return false, nil
 }
 
-// dial opens a pipe to the job, greets, and connects the terminal with the pipe.
-func (t *terminal) dial(ctx context.Context, y console.Yard, node train.NodeID, r rpc.TerminalRequest, greet func()) (int, error) {
+// dial opens a pipe to the job, says so, and connects the terminal with the pipe.
+func (s Session) dial(ctx context.Context, t *terminal, node train.NodeID, r rpc.TerminalRequest) (int, error) {
 	dialing, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	p, err := y.Terminal(dialing, node, r)
+	p, err := s.Yard.Terminal(dialing, node, r)
 	if err != nil {
 		return 0, err
 	}
 	defer p.Close()
-	greet()
+	fmt.Fprintf(s.Console.Stderr, "attached to job %s on node %s; Ctrl-] detaches\r\n", r.Job, node)
 	return t.session(ctx, p)
 }
 

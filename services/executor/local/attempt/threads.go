@@ -64,7 +64,7 @@ func (l Launch) processOf(pid int) Process {
 	return l.Processes[max(i, 0)]
 }
 
-// keepThreads binds the threads of a running process. Threads that end meanwhile are passed over.
+// keepThreads binds the threads of a running process. It skips threads that have ended.
 func keepThreads(pid int, p Process, cores int) error {
 	folder := filepath.Join(string(Kernel), strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(folder)

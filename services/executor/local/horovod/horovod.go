@@ -41,7 +41,7 @@ func Serve(port, workers int) (*Server, error) {
 	return h, nil
 }
 
-// Bounds of a request, and of what is kept. A value is the address of a process: some hundred bytes.
+// Limits of a request and of the store. A value is the address of a process, a few hundred bytes.
 const (
 	timeout    = 10 * time.Second
 	valueSize  = 1 << 20
