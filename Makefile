@@ -137,12 +137,15 @@ race: tools-cc ## run the Go tests under the race detector (slow)
 	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) test -race $(TESTFLAGS) $(LAB_PKG))
 
-check: vet lint generated chart-check page-fresh workflows skips prose links secrets vulnerabilities ## everything that must hold besides the tests: vet, lint, generated files, the Helm chart, workflows, listed skips, prose, links, no secrets, no known vulnerabilities
+check: vet portable lint generated chart-check page-fresh workflows skips prose links secrets vulnerabilities ## everything that must hold besides the tests: vet, the client of macOS, lint, generated files, the Helm chart, workflows, listed skips, prose, links, no secrets, no known vulnerabilities
 
 vet: tools-cc
 	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
 	$(if $(LAB_PKG),cd lab && $(GO) vet $(LAB_PKG))
 	$(foreach module,$(TOOL_MODULES),(cd $(module) && $(GO) vet ./...);)
+
+portable: tools-go ## see that the client builds for macOS, for which it is released
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/switchyard
 
 lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
 	$(if $(PRODUCT_PKG),$(LINTER) run $(PRODUCT_PKG))

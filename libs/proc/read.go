@@ -29,25 +29,6 @@ func (r Root) Living() (map[int]Stat, error) {
 	return all, err
 }
 
-// Signal signals a process if it is still the one that started at the given time.
-func (r Root) Signal(pid int, start uint64, signal unix.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("signal %d: %w", pid, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if s, err := r.Process(pid); err != nil || s.Start != start {
-		return nil // it has ended
-	}
-	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("signal %d: %w", pid, err)
-	}
-	return nil
-}
-
 // lookAgain is the number of readings after which kernel threads are read again: by then a number may belong to another
 // process.
 const lookAgain = 30

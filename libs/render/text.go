@@ -301,11 +301,11 @@ func TerminalWidth(w io.Writer) (columns int, terminal bool) {
 	if !ok {
 		return 0, false
 	}
-	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
-		return 0, false
-	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col <= 1 {
+	switch {
+	case err != nil:
+		return 0, false // only terminals have a size
+	case size.Col <= 1:
 		return usual, true
 	}
 	return int(size.Col), true

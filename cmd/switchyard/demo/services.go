@@ -64,7 +64,7 @@ func (s demoServices) run(ctx context.Context) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	// An interrupt from the terminal must reach the demo alone, which stops the services; if it is killed, they end
 	// too. The kernel sends that signal when the thread that started the process ends.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = ownGroup()
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	if err := cmd.Run(); err != nil && !errors.Is(err, context.Canceled) {

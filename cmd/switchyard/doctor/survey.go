@@ -22,9 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/engine"
-	"github.com/switchyard-dl/switchyard/libs/perf"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -41,10 +39,7 @@ func surveyMachine(ctx context.Context, a *console.Console, dataDir, kubeletRoot
 		s.Server = server
 		s.Supervisor, _ = sibling.FindSupervisor(server)
 	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		s.Memory = unit.Bytes(info.Totalram) * unit.Bytes(info.Unit)
-	}
+	s.Memory = surveyMemory()
 	s.GPUs, s.GPUTrouble = surveyGPUs(ctx)
 	s.Driver = surveyDriver(ctx, "/sys", "/proc")
 	s.Engines = surveyEngines(ctx, "/etc")
@@ -125,17 +120,6 @@ func surveyRAPL(folder string) (zones, readable int) {
 	return zones, readable
 }
 
-// surveyPerf finds the performance events that can be counted here, by counting them.
-func surveyPerf(s *survey) {
-	counters, err := perf.Open()
-	if err != nil {
-		s.PerfTrouble = render.ClipText(strings.Split(err.Error(), "\n")[0], 160)
-		return
-	}
-	defer counters.Close()
-	s.PerfEvents, s.PerfHardware = len(counters.Names()), counters.Hardware()
-}
-
 // surveyCgroup returns the version of the hierarchy at a folder, or 0.
 func surveyCgroup(folder string) int {
 	if _, err := os.Stat(filepath.Join(folder, "cgroup.controllers")); err == nil {
@@ -151,7 +135,6 @@ func surveyCgroup(folder string) int {
 // reads settings and makes no namespace.
 func surveyMounts(proc string, root bool) (trouble, fix string) {
 	if root {
-		const mayMount = 1 << unix.CAP_SYS_ADMIN
 		if capabilities(filepath.Join(proc, "self", "status"))&mayMount != 0 {
 			return "", ""
 		}
@@ -185,17 +168,6 @@ func capabilities(path string) uint64 {
 		}
 	}
 	return 0
-}
-
-// surveyQuotas looks at the folder of the launcher, on a server for several people.
-func surveyQuotas(dir string) (jobs, trouble string) {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return "", ""
-	}
-	if err := disk.Quotas(dir); err != nil {
-		return dir, err.Error()
-	}
-	return dir, ""
 }
 
 func surveyContainers(ctx context.Context) (answering []string, trouble string) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
@@ -24,7 +25,7 @@ const detachKey = 0x1d
 type terminal struct {
 	file   *os.File
 	out    io.Writer
-	before *unix.Termios
+	before *term.State
 	// keys has what was typed; it is closed once the terminal is gone.
 	keys chan []byte
 	// gone is closed after the detach key, or once nobody can type any more; detached tells which.
@@ -36,28 +37,16 @@ type terminal struct {
 
 // Need returns the person's terminal, or an error unless a person types.
 func Need(a *console.Console, command string) (*os.File, error) {
-	in, ok := a.Stdin.(*os.File)
-	if ok {
-		if _, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS); err == nil {
-			return in, nil
-		}
+	if in, ok := a.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		return in, nil
 	}
 	return nil, exit.Errorf(exit.Usage, "without a terminal, `switchyard run` shows the output of a command", "switchyard %s needs a terminal as its input", command)
 }
 
 // openTerminal makes the terminal raw and begins to read it.
 func openTerminal(ctx context.Context, file *os.File, out io.Writer) (*terminal, error) {
-	before, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	before, err := term.MakeRaw(int(file.Fd()))
 	if err != nil {
-		return nil, err
-	}
-	raw := *before
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	raw.Oflag &^= unix.OPOST
-	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, &raw); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -70,16 +59,19 @@ func openTerminal(ctx context.Context, file *os.File, out io.Writer) (*terminal,
 func (t *terminal) Close() {
 	t.stop()
 	t.reading.Wait()
-	_ = unix.IoctlSetTermios(int(t.file.Fd()), unix.TCSETS, t.before)
+	_ = term.Restore(int(t.file.Fd()), t.before)
 }
 
-// read reads keys until the detach key. It waits in short turns, as a read of a terminal cannot be interrupted.
+// read reads keys until the detach key. It waits in short turns, as a read of a terminal cannot be interrupted, and by
+// select, as macOS cannot poll a terminal.
 func (t *terminal) read(ctx context.Context) {
 	defer close(t.gone)
-	const turn = 50 // milliseconds
+	const turn = 50 * time.Millisecond
 	for ctx.Err() == nil {
-		ready := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLIN}}
-		if n, err := unix.Poll(ready, turn); n == 0 || errors.Is(err, unix.EINTR) {
+		var ready unix.FdSet
+		ready.Set(int(t.file.Fd()))
+		rest := unix.NsecToTimeval(int64(turn)) // select may change it
+		if n, err := unix.Select(int(t.file.Fd())+1, &ready, nil, nil, &rest); n == 0 || errors.Is(err, unix.EINTR) {
 			continue
 		}
 		typed := make([]byte, rpc.TerminalPacketSize)
