@@ -117,8 +117,15 @@ influxd: tools-go
 test-docs: tools-cc ## run every command of the README and of its pages in a fresh clone of what is committed (minutes)
 	DOCS=1 $(GO) test -count=1 -v -timeout 30m -run TestTheDocsRun ./test/docs
 
-test-scripts: tools-cc ## run the table of user scripts with the rows that `make test` leaves out: PyTorch, torchrun, a hung script
-	SCRIPTS=1 $(GO) test -count=1 -v -run TestScriptsEndAsTheirUsersExpect ./test/system
+test-long: tools-cc ## replay all published workloads, of which `make test` replays some (half an hour; needs SWITCHYARD_DATA)
+ifndef SWITCHYARD_DATA
+	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
+else
+	cd lab && SWITCHYARD_LONG_TESTS=1 $(GO) test -count=1 -v -timeout 0 -run 'Published|Shares|Gain' ./traces ./sharing
+endif
+
+test-scripts: tools-cc ## run the table of user scripts with the rows that `make test` leaves out (PyTorch, torchrun, a hung script), and preempt stock scripts of PyTorch
+	SCRIPTS=1 $(GO) test -count=1 -v -run 'TestScriptsEndAsTheirUsersExpect|TestStockTorch' ./test/system
 
 e2e-spark: tools-cc ## tune the executors of a cluster of the stand-in for Spark and BigDL (three minutes)
 	SPARK=1 $(GO) test -count=1 -v -run OfASparkCluster ./test/system

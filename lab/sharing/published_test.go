@@ -165,13 +165,25 @@ func TestInterferenceIsNearTheOracle(t *testing.T) {
 	}
 }
 
+// planned are the streams on which the live planner is played for a type of GPU: another one for each, or with
+// SWITCHYARD_LONG_TESTS set both for both.
+func planned(gpu string) []int {
+	switch {
+	case os.Getenv("SWITCHYARD_LONG_TESTS") != "":
+		return []int{0, 1}
+	case gpu == "k80":
+		return []int{1}
+	}
+	return []int{0}
+}
+
 // The live planner, with all phases of its decisions and the rates of pairs known to it, is no worse than running alone
 // and than the greedy oracle, on every stream. The slack is the wait for the next of its decisions.
 func TestThePlannerSharesAsWellAsTheOracle(t *testing.T) {
 	data := measured(t)
 	for _, gpu := range []string{"v100", "k80"} {
 		table := table(t, data, gpu)
-		for number := range 2 {
+		for _, number := range planned(gpu) {
 			jobs := stream(t, data, table, fmt.Sprint(number), "1")
 			average := func(name string) float64 { return Run(jobs, table, gpus, FindPolicy(name, table, true)).AvgJCTSeconds }
 			exclusive, oracle := average("exclusive"), average("oracle")
@@ -211,7 +223,7 @@ func TestGangsOverNodesGainBySharing(t *testing.T) {
 	for _, gpu := range []string{"v100", "k80"} {
 		table := table(t, data, gpu)
 		kinds := table.Kinds()[:5]
-		for number := range 2 {
+		for _, number := range planned(gpu) {
 			jobs := stream(t, data, table, fmt.Sprint(number), "1")
 			var got [2]Result
 			for i, whole := range []bool{true, false} {

@@ -119,12 +119,17 @@ func TestPublishedAverages(t *testing.T) {
 	}
 }
 
-// TestPublishedCompletionTimes replays the workloads of the published evaluation and compares every single job.
+// TestPublishedCompletionTimes replays workloads of the published evaluation and compares every single job: two of each
+// load, and with SWITCHYARD_LONG_TESTS set all four.
 func TestPublishedCompletionTimes(t *testing.T) {
 	apps := applications(t)
+	workloads := 2
+	if os.Getenv("SWITCHYARD_LONG_TESTS") != "" {
+		workloads = 4
+	}
 	for _, policy := range []plan.Policy{baselines.Tiresias{}, baselines.Optimus{}} {
 		for _, dir := range []string{"workloads", "workloads-0.5"} {
-			for number := 1; number <= 4; number++ {
+			for number := 1; number <= workloads; number++ {
 				w := workload(t, dir, number)
 				t.Run(fmt.Sprintf("%s/%s/%s", policy.Name(), dir, w.Name), func(t *testing.T) {
 					want := published(t, policy.Name(), dir, w.Name)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/test/programs"
 )
 
 // Everything is tried on a machine whose driver is the stand-in, by the program that `make gpu` runs: the product, its
@@ -75,13 +77,17 @@ func build(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for _, command := range [][]string{
-		{"go", "build", "-ldflags", "-s -w", "-o", dir, ".", "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor"},
-		{"go", "build", "-ldflags", "-s -w", "-o", filepath.Join(dir, "switchyard-trainer"), "../../examples/gotrainer"},
 		{"gcc", "-O1", "-w", "-fPIC", "-shared", "-I", strings.TrimSpace(string(header)), "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "standin/gpu.c"},
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", command, err, out)
 		}
+	}
+	if err := programs.Build(dir, append(programs.All(), "test/gpu")...); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "gotrainer"), filepath.Join(dir, "switchyard-trainer")); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Link(filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(dir, "libcuda.so.1")); err != nil {
 		t.Fatal(err)

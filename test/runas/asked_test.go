@@ -3,7 +3,6 @@ package runas
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -55,10 +54,6 @@ func narrowed(l *lab) {
 // trials are jobs of who asked for the experiment.
 func trials(l *lab) {
 	trainer := filepath.Join(l.programs, "gotrainer")
-	cmd := exec.CommandContext(l.ctx, "go", "build", "-o", trainer, "../../examples/gotrainer")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		l.t.Fatalf("build the trainer: %v\n%s", err, out)
-	}
 	file := filepath.Join(l.ann.home, "search.yaml")
 	l.must(os.WriteFile(file, []byte(`
 name: search

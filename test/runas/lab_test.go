@@ -26,6 +26,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
 	"github.com/switchyard-dl/switchyard/services/executor/local/launcher"
+	"github.com/switchyard-dl/switchyard/test/programs"
 )
 
 // Arguments that make the test program an attacker.
@@ -100,13 +101,7 @@ func newLab(t testing.TB) *lab {
 	t.Cleanup(func() { cancel(); l.end() })
 	l.must(os.Chmod(dir, 0o755))
 	l.must(os.MkdirAll(l.programs, 0o755))
-	for name, env := range map[string]string{"switchyard": "CGO_ENABLED=0", "switchyard-supervisor": "CGO_ENABLED=0", "switchyard-server": "CGO_ENABLED=1"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(l.programs, name), "../../cmd/"+name)
-		cmd.Env = append(os.Environ(), env)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
-	}
+	l.must(programs.Build(l.programs, programs.All()...))
 	self, err := os.ReadFile(os.Args[0])
 	l.must(errors.Join(err, os.WriteFile(l.attacker, self, 0o755)))
 	mark := strconv.Itoa(os.Getpid() % 100000)

@@ -25,6 +25,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/programs"
 )
 
 func serviceNames() []string {
@@ -50,14 +51,12 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		binaries = dir
-		// All in one call: linking them one after the other would leave processors idle. The tests need no debug
-		// tables. A program ends if a service changes a record that others share.
-		build := []string{"build", "-ldflags", "-s -w -X github.com/switchyard-dl/switchyard/libs/bus.checkRecords=1", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor", "../../examples/gotrainer"}
+		packages := programs.All()
 		for _, s := range serviceNames() {
-			build = append(build, "../../services/"+s+"/cmd/"+s)
+			packages = append(packages, "services/"+s+"/cmd/"+s)
 		}
-		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go %q: %v\n%s", build, err, out)
+		if err := programs.Build(dir, packages...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

@@ -59,7 +59,7 @@ func openAlone(t *testing.T) (*alone, *screen) {
 // start begins the service, at the same address as before.
 func (a *alone) start() {
 	a.t.Helper()
-	a.process = exec.CommandContext(a.ctx, filepath.Join(programs, "web"), "--config", os.DevNull, "--data-dir", a.dir, "--nats", a.server.URL(), "--http", "127.0.0.1:0", "--log-level", "warn")
+	a.process = exec.CommandContext(a.ctx, filepath.Join(binaries, "web"), "--config", os.DevNull, "--data-dir", a.dir, "--nats", a.server.URL(), "--http", "127.0.0.1:0", "--log-level", "warn")
 	a.process.Env, a.process.Stderr = append(os.Environ(), "SWITCHYARD_WEB_LISTEN="+a.listen), os.Stderr
 	if err := a.process.Start(); err != nil {
 		a.t.Fatal(err)

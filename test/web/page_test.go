@@ -110,7 +110,7 @@ func TestAnothersOutputIsNotShown(t *testing.T) {
 	y.submit("secret", "--name", "secret", "--", "sh", "-c", "echo hush; sleep 600")
 	y.until("it runs", func() bool { return y.job("secret").State == train.StateRunning })
 	program := filepath.Join(y.dir, "switchyard")
-	text, err := os.ReadFile(filepath.Join(programs, "switchyard"))
+	text, err := os.ReadFile(filepath.Join(binaries, "switchyard"))
 	if err != nil {
 		t.Fatal(err)
 	}

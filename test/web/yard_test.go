@@ -14,11 +14,12 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/programs"
 	"github.com/switchyard-dl/switchyard/test/web/chromium"
 )
 
-// programs is the folder of the built programs.
-var programs string
+// binaries is the folder of the built programs.
+var binaries string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -31,10 +32,9 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		programs = dir
-		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor", "../../services/web/cmd/web")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%q: %v\n%s", build.Args, err, out)
+		binaries = dir
+		if err := programs.Build(dir, append(programs.All(), "services/web/cmd/web")...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()
@@ -86,7 +86,7 @@ func (y *yard) start() {
 		y.t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
-	y.up = exec.CommandContext(y.ctx, filepath.Join(programs, "switchyard-server"), "up", "--config", os.DevNull, "--data-dir", filepath.Join(y.dir, "data"), "--port", "0", "--http", "127.0.0.1:0", "--allow-root", y.dir)
+	y.up = exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard-server"), "up", "--config", os.DevNull, "--data-dir", filepath.Join(y.dir, "data"), "--port", "0", "--http", "127.0.0.1:0", "--allow-root", y.dir)
 	y.up.Env = append(y.environ(), "SWITCHYARD_SIM_GPUS=2", "SWITCHYARD_WEB_LISTEN="+y.listen, "SWITCHYARD_WEB_SHARED_SOCKET="+y.shared)
 	y.up.Stderr = log
 	if err := y.up.Start(); err != nil {
@@ -139,7 +139,7 @@ func (y *yard) killJobs() {
 }
 
 func (y *yard) try(args ...string) string {
-	cmd := exec.CommandContext(y.ctx, filepath.Join(programs, "switchyard"), args...)
+	cmd := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), args...)
 	cmd.Env, cmd.Dir = y.environ(), y.dir
 	out, _ := cmd.Output()
 	return strings.TrimSpace(string(out))
@@ -148,7 +148,7 @@ func (y *yard) try(args ...string) string {
 // command runs `switchyard`.
 func (y *yard) command(args ...string) string {
 	y.t.Helper()
-	cmd := exec.CommandContext(y.ctx, filepath.Join(programs, "switchyard"), args...)
+	cmd := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), args...)
 	cmd.Env, cmd.Dir = y.environ(), y.dir
 	var told strings.Builder
 	cmd.Stderr = &told

@@ -15,22 +15,22 @@ import (
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
+	"github.com/switchyard-dl/switchyard/test/programs"
 )
 
-// programs builds what the cluster runs.
-func programs(t *testing.T) (folder string) {
+// binaries builds what the cluster runs.
+func binaries(t *testing.T) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	for name, in := range map[string][2]string{
-		"switchyard-server":     {"../../..", "./cmd/switchyard-server"},
-		"switchyard-supervisor": {"../../..", "./cmd/switchyard-supervisor"},
-		"switchyard-nodeagent":  {"../../..", "./services/nodeagent/cmd/nodeagent"},
-		"switchyard-replay":     {"../..", "./cmd/switchyard-replay"},
-	} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-C", in[0], "-ldflags", "-s -w", "-o", filepath.Join(folder, name), in[1])
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
+	if err := programs.Build(folder, "cmd/switchyard-server", "cmd/switchyard-supervisor", "services/nodeagent/cmd/nodeagent"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(folder, "nodeagent"), filepath.Join(folder, "switchyard-nodeagent")); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(folder, "switchyard-replay"), "../../cmd/switchyard-replay")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the trainer: %v\n%s", err, out)
 	}
 	return folder
 }
@@ -81,7 +81,7 @@ func TestAWorkloadIsPlayed(t *testing.T) {
 	}
 	ledger := filepath.Join(dir, "ledger.jsonl")
 	p := live.Plan{Applications: apps, Nodes: 2, Factor: 1}
-	c := cluster.Config{Bin: programs(t), Dir: dir, Nodes: p.Nodes, Policy: "fifo", Terms: p.Terms()}
+	c := cluster.Config{Bin: binaries(t), Dir: dir, Nodes: p.Nodes, Policy: "fifo", Terms: p.Terms()}
 	p.Trainer = []string{filepath.Join(c.Bin, "switchyard-replay"), "--traces", root, "--ledger", ledger}
 	for i, application := range []string{"bert", "ncf", "ncf", "bert"} {
 		p.Arrivals = append(p.Arrivals, traces.Arrival{

@@ -1,0 +1,102 @@
+// Package programs builds what tests run as processes: once for all test packages, and again only where the code has
+// changed.
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// flags leave out debug tables, and end a program whose services change a record that others share.
+const flags = "-s -w -X github.com/switchyard-dl/switchyard/libs/bus.checkRecords=1"
+
+// All are the programs of an installation on one machine, and the trainer of the examples.
+func All() []string {
+	return []string{"cmd/switchyard", "cmd/switchyard-server", "cmd/switchyard-supervisor", "examples/gotrainer"}
+}
+
+// Build puts the programs of some packages, named from the root of the module, into a folder. The names of programs are
+// those of their packages' folders. It builds in bin/test, where they stay for the next test.
+func Build(dir string, packages ...string) (err error) {
+	root, err := root()
+	if err != nil {
+		return err
+	}
+	built := filepath.Join(root, "bin", "test")
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return fmt.Errorf("build programs: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(built, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("build programs: %w", err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("wait for others that build: %w", err)
+	}
+	// As they are released: those that need no C library are static.
+	static := func(p string) bool { return p == "cmd/switchyard" || p == "cmd/switchyard-supervisor" }
+	for cgo, some := range map[string][]string{
+		"CGO_ENABLED=0": slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !static(p) }),
+		"CGO_ENABLED=1": slices.DeleteFunc(slices.Clone(packages), static),
+	} {
+		if err := build(root, built, cgo, some); err != nil {
+			return err
+		}
+	}
+	for _, p := range packages {
+		if err := place(filepath.Join(built, filepath.Base(p)), filepath.Join(dir, filepath.Base(p))); err != nil {
+			return fmt.Errorf("build programs: %w", err)
+		}
+	}
+	return nil
+}
+
+func build(root, to, cgo string, packages []string) error {
+	if len(packages) == 0 {
+		return nil
+	}
+	args := []string{"build", "-C", root, "-ldflags", flags, "-o", to + "/"}
+	for _, p := range packages {
+		args = append(args, "./"+p)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %q: %w\n%s", args, err, out)
+	}
+	return nil
+}
+
+// place links a program, or copies it to another file system.
+func place(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o755)
+}
+
+// root returns the folder of the module, above the current one. The laboratory's module lies in it.
+func root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if mod, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(mod), "module github.com/switchyard-dl/switchyard\n") {
+			return dir, nil
+		}
+	}
+	return "", errors.New("find the module: no folder above has its go.mod")
+}
