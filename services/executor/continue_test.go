@@ -71,6 +71,7 @@ func TestAJobContinuesAnother(t *testing.T) {
 // The files of a checkpoint pattern in the job's own working folder are copied, too; those of a folder that both jobs
 // name are where they were.
 func TestAJobContinuesFromFilesOfAPattern(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	first := command("mkdir ckpt; echo one > ckpt/1.pt; echo x > other")
 	first.Checkpoint = "ckpt/*.pt"

@@ -17,6 +17,7 @@ import (
 // Executors are killed again and again, each after another number of changes to the records. Every job is started
 // once and ends once.
 func TestKilledExecutorsLoseAndRepeatNothing(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.stop()
 	const count = 16

@@ -265,8 +265,10 @@ func (y *yard) jetStream() jetstream.JetStream { return bustest.JetStream(y.t, y
 // The records of attempts are lost while a job runs, while the executor works or while it is away. The job goes on, is
 // not started twice, and its end is published.
 func TestLostRecordsOfAttemptsAreMadeAgain(t *testing.T) {
+	t.Parallel()
 	for _, live := range []bool{true, false} {
 		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
+			t.Parallel()
 			y := newYard(t)
 			y.job("j1", command("echo start >> "+y.path("starts")+"; while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 5"))
 			y.job("j2", command("echo start >> "+y.path("starts")+"; exec sleep 1000"))

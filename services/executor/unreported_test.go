@@ -77,7 +77,7 @@ func TestAnAgentThatStaysAwayCostsNoEpochs(t *testing.T) {
 	if lost := fact[event.AttemptLost](y, "fails", event.FactAttemptLost); lost.EpochsDone != 2 || lost.Retry != 1 {
 		t.Errorf("%+v", lost)
 	}
-	if next := y.attempt("fails", "is tried again", func(a train.Attempt) bool { return a.Number == 2 }); next.StartedEpochs != 2 {
+	if next := y.attempt("fails", "is tried again", func(a train.Attempt) bool { return a.Number == 2 && a.Phase == train.PhaseExited }); next.StartedEpochs != 2 {
 		t.Errorf("begins after epoch %d", next.StartedEpochs)
 	}
 }
