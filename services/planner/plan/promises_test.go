@@ -51,17 +51,29 @@ func TestPromisesOverTheProductOfFeatures(t *testing.T) {
 				t.Fatal(err)
 			}
 			rapid.Check(t, func(t *rapid.T) {
-				d := newProductDay(rapid.Uint64().Draw(t, "day"))
-				for range rapid.IntRange(1, 10).Draw(t, "rounds") {
-					d.turn()
-					p := plan.Decide(d.state, policy)
-					broken := &promises{t: t, day: d, plan: p, jobs: d.jobsByID()}
-					broken.check()
-					broken.checkRepeated(policy)
-					d.carryOut(p)
-				}
+				newProductDay(rapid.Uint64().Draw(t, "day")).play(t, policy, rapid.IntRange(1, 10).Draw(t, "rounds"))
 			})
 		})
+	}
+}
+
+// On this day two jobs that share devices of several accounting units change places as one of them shrinks.
+func TestAGuestThatShrinksHasThePartOfItsDevices(t *testing.T) {
+	policy, err := plan.Find("optimus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newProductDay(0x35122).play(t, policy, 7)
+}
+
+func (d *productDay) play(t rapid.TB, policy plan.Policy, rounds int) {
+	for range rounds {
+		d.turn()
+		p := plan.Decide(d.state, policy)
+		broken := &promises{t: t, day: d, plan: p, jobs: d.jobsByID()}
+		broken.check()
+		broken.checkRepeated(policy)
+		d.carryOut(p)
 	}
 }
 
@@ -339,7 +351,7 @@ func (d *productDay) jobsByID() map[train.JobID]*plan.Job {
 
 // promises are checked on one plan.
 type promises struct {
-	t    *rapid.T
+	t    rapid.TB
 	day  *productDay
 	plan train.Plan
 	jobs map[train.JobID]*plan.Job

@@ -174,14 +174,18 @@ func (c *Sharing) unite() {
 // parts enters how much of its devices each gang has that may share them.
 func (c *Sharing) parts() {
 	for _, g := range c.s.Gangs {
-		if g.Shares() && !g.Got.Empty() && g.Primary == nil {
+		if g.Shares() && !g.Got.Empty() {
 			c.setPart(g)
 		}
 	}
 }
 
 func (c *Sharing) setPart(g *cluster.Gang) {
-	if part := c.s.PartOf(g, g.Got.Spots()); part != g.Got.Memory {
+	part := c.s.PartOf(g, g.Got.Spots())
+	if g.Primary != nil {
+		part = c.s.GuestPart(g, g.Got.Spots())
+	}
+	if part != g.Got.Memory {
 		p := g.Got.Copy()
 		p.Memory = part
 		c.s.Ledger.Name(g, p)
