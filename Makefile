@@ -117,7 +117,7 @@ influxd: tools-go
 test-docs: tools-cc ## run every command of the README and of its pages in a fresh clone of what is committed (minutes)
 	DOCS=1 $(GO) test -count=1 -v -timeout 30m -run TestTheDocsRun ./test/docs
 
-test-long: tools-cc ## replay all published workloads, of which `make test` replays some (half an hour; needs SWITCHYARD_DATA)
+test-long: tools-cc ## replay all published workloads, of which `make test` replays some (long; needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA
 	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
 else

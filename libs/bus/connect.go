@@ -87,12 +87,12 @@ func speaks(mark string) contract.Build {
 
 // Agree returns an error that says who has to be upgraded unless this program speaks the facts and records that the bus
 // holds.
-func (b *Bus) Agree(ctx context.Context) error { return b.agree(ctx, differ) }
+func (b *Bus) Agree(ctx context.Context) error { return b.agree(ctx, anyDifference) }
 
-// differ reports whether two programs differ, build.Newer whether they do so that the first cannot catch up.
-func differ(contract.Build, contract.Build) bool { return true }
+func anyDifference(contract.Build, contract.Build) bool { return true }
 
-// agree is Agree for a difference that matters to the caller.
+// agree returns an error if the versions of the bus differ from this program's in a way that matters to the caller:
+// anyDifference, or build.Newer if what is older can be upgraded by this program.
 func (b *Bus) agree(ctx context.Context, matters func(theirs, mine contract.Build) bool) error {
 	ctx, cancel := exchange(ctx)
 	defer cancel()

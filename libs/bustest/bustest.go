@@ -4,10 +4,12 @@ package bustest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,6 +21,15 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 )
+
+// Parallel sets how many parallel tests run at once, unless -parallel does: more than there are processors, where tests
+// mostly wait. TestMain calls it before the tests.
+func Parallel(tests int) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(tests))
+	}
+}
 
 // Start runs a server for the length of the test.
 func Start(t testing.TB) *busserver.Server {

@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,11 +39,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == executorArgument {
 		os.Exit(run.Main(os.Args[2:], []string{"SWITCHYARD_JOB_MOUNTS=never"}, os.Stderr, settings.ExecutorSection, func(a *settings.All) run.Service { return New(a.Executor) }))
 	}
-	flag.Parse()
-	// Parallel tests wait for times that pass, so more of them than there are processors run at once.
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = parallel.Value.Set("6")
-	}
+	bustest.Parallel(6)
 	os.Exit(m.Run())
 }
 

@@ -199,7 +199,8 @@ func (l *loop) review(ctx context.Context, from uint64, found *newest) error {
 	return fmt.Errorf("read the newest plans: %w", errors.Join(err, reading.Err()))
 }
 
-// followPlans notes what others publish. A message that is no plan is answered with a plan.
+// followPlans notes what others publish. After a message that is no plan it wakes the loop, which publishes the plan
+// again.
 func (l *loop) followPlans(ctx context.Context) error {
 	return l.bus.Follow(ctx, event.StreamPlans, []string{decision.Subject().String()}, 0, func(m bus.Message) {
 		l.arrived.Store(m.Sequence)

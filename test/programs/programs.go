@@ -4,6 +4,7 @@ package programs
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,8 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flags leave out debug tables, and end a program whose services change a record that others share.
-const flags = "-s -w -X github.com/switchyard-dl/switchyard/libs/bus.checkRecords=1"
+// A checked program ends if one of its services changes a record that others share.
+const (
+	released = "-s -w"
+	checked  = released + " -X github.com/switchyard-dl/switchyard/libs/bus.checkRecords=1"
+)
 
 // All are the programs of an installation on one machine, and the trainer of the examples.
 func All() []string {
@@ -23,13 +27,19 @@ func All() []string {
 }
 
 // Build puts the programs of some packages, named from the root of the module, into a folder. The names of programs are
-// those of their packages' folders. It builds in bin/test, where they stay for the next test.
+// those of their packages' folders. It builds in bin/test, where they stay for the next test, or for benchmarks in
+// bin/bench: these measure programs as they are released, and all others run checked ones.
 func Build(dir string, packages ...string) (err error) {
+	flags, folder := checked, "test"
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() != "" {
+		flags, folder = released, "bench"
+	}
 	root, err := root()
 	if err != nil {
 		return err
 	}
-	built := filepath.Join(root, "bin", "test")
+	built := filepath.Join(root, "bin", folder)
 	if err := os.MkdirAll(built, 0o755); err != nil {
 		return fmt.Errorf("build programs: %w", err)
 	}
@@ -47,7 +57,7 @@ func Build(dir string, packages ...string) (err error) {
 		"CGO_ENABLED=0": slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !static(p) }),
 		"CGO_ENABLED=1": slices.DeleteFunc(slices.Clone(packages), static),
 	} {
-		if err := build(root, built, cgo, some); err != nil {
+		if err := build(root, built, cgo, flags, some); err != nil {
 			return err
 		}
 	}
@@ -59,7 +69,7 @@ func Build(dir string, packages ...string) (err error) {
 	return nil
 }
 
-func build(root, to, cgo string, packages []string) error {
+func build(root, to, cgo, flags string, packages []string) error {
 	if len(packages) == 0 {
 		return nil
 	}

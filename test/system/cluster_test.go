@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,11 +37,7 @@ func TestMain(m *testing.M) {
 	if options := os.Getenv(busVariable); options != "" {
 		os.Exit(serveBus(options))
 	}
-	flag.Parse()
-	// The tests mostly wait for trainers that sleep, so more of them than there are processors run at once.
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
-	}
+	bustest.Parallel(2 * runtime.GOMAXPROCS(0))
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "switchyard-kill-")
 		if err != nil {

@@ -4,5 +4,5 @@ package demo
 
 import "syscall"
 
-// ownGroup puts a process into a group of its own. It does not end with this one: that is Linux's.
+// ownGroup puts a process into a group of its own. Only Linux can end it with this one.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

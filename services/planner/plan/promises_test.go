@@ -57,7 +57,8 @@ func TestPromisesOverTheProductOfFeatures(t *testing.T) {
 	}
 }
 
-// On this day two jobs that share devices of several accounting units change places as one of them shrinks.
+// On this day the primary of two jobs that share two devices shrinks to one device and becomes the guest. The devices
+// divide their memory into units of different sizes.
 func TestAGuestThatShrinksHasThePartOfItsDevices(t *testing.T) {
 	policy, err := plan.Find("optimus")
 	if err != nil {
