@@ -145,8 +145,9 @@ func (m *Meter) Begin(attempts []train.Attempt) error {
 // the processors could be read; a reading of length 0 has to follow, because the next result covers more than its
 // interval.
 func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error) {
+	elsewhere := m.elsewhere()
 	cpu, cpuErr := m.config.Proc.CPU()
-	all, allErr := m.processes.Read()
+	all, allErr := m.present(len(attempts)+len(elsewhere) > 0)
 	uptime, err := m.config.Proc.Uptime()
 	if err := errors.Join(cpuErr, allErr, err); err != nil {
 		m.counting = false // its time is not in counted
@@ -158,7 +159,7 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	busySeconds = max(busySeconds, 0)
 	m.busy = cpu.Busy
 	marks := m.marks.read(m.config.Proc, all)
-	attempts = append(slices.Clone(attempts), marked(m.elsewhere(), marks)...)
+	attempts = append(slices.Clone(attempts), marked(elsewhere, marks)...)
 	for who, ticks := range m.cpuTimes.used(all, attempts, marks) {
 		r.Users = append(r.Users, event.Use{
 			Job: who.job, Attempt: who.attempt, Component: event.ComponentCPU, Work: ticks.Seconds(), ReservedRatio: reservedSlots(who, attempts, cpu.Cores),
@@ -166,7 +167,7 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	}
 	r.Meters = m.machine(d, busySeconds, float64(cpu.Cores)*d.Seconds())
 	modelled := r.Meters[0].Method == methodModelled
-	devices := m.present()
+	devices := m.gpus()
 	meters, users := m.accelerators(d, devices, attempts, m.owners(all))
 	m.setStatuses(devices, modelled)
 	r.Meters, r.Users = append(r.Meters, meters...), append(r.Users, users...)
@@ -175,6 +176,17 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 		return strings.Compare(string(a.Job)+" "+a.Component+string(a.Device), string(b.Job)+" "+b.Component+string(b.Device))
 	})
 	return r, nil
+}
+
+// present returns the processes of the machine, or none if no attempt can own any: reading them each second would be a
+// fifth of what an idle server costs. Two more readings follow the last attempt, since a GPU may still report what its
+// processes did.
+func (m *Meter) present(attempts bool) (map[int]proc.Stat, error) {
+	if !attempts && len(m.cpuTimes.owner)+len(m.cpuTimes.former) == 0 {
+		m.processes = proc.Reader{Root: m.config.Proc} // what it remembers of kernel threads would get old
+		return nil, nil
+	}
+	return m.processes.Read()
 }
 
 // elsewhere returns the live attempts that have no place on this node.
@@ -269,8 +281,8 @@ func (m *Meter) owners(all map[int]proc.Stat) owners {
 	}}
 }
 
-// present lists the GPUs.
-func (m *Meter) present() []gpu.Device {
+// gpus lists the GPUs.
+func (m *Meter) gpus() []gpu.Device {
 	if m.config.GPUs == nil {
 		return nil
 	}

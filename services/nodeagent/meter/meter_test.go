@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -437,6 +438,43 @@ func TestWorkIsBilledByASecretMark(t *testing.T) {
 		got := w.used(all, []train.Attempt{a}, map[int]string{30: guess})
 		if _, billed := got[runOf(a)]; billed != want {
 			t.Errorf("the mark %q: billed %v", guess, billed)
+		}
+	}
+}
+
+// An idle server does not read all processes of its machine each second.
+func TestProcessesAreReadWhileAttemptsMayOwnThem(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"stat": "cpu 1 0 0 0 0 0 0 0 0 0\ncpu0 1 0 0 0 0 0 0 0 0 0\n", "uptime": "10.00 10.00\n",
+		"sys/kernel/random/boot_id": "boot\n", "4242/stat": "unreadable",
+	} {
+		path := filepath.Join(folder, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var elsewhere []train.Attempt
+	m, err := New(Config{Proc: proc.Root(folder), Elsewhere: func() []train.Attempt { return elsewhere }, Log: quiet()})
+	if err != nil {
+		t.Fatal("no attempt owns that process:", err)
+	}
+	if _, err := m.Read(time.Second, []train.Attempt{attempt("a", 1, 10, 50)}); err == nil {
+		t.Error("an attempt may own that process")
+	}
+	if _, err := m.Read(time.Second, nil); err != nil {
+		t.Error("the attempt has ended, and owned nothing:", err)
+	}
+	elsewhere = []train.Attempt{attempt("b", 1, 0, 0)}
+	if _, err := m.Read(time.Second, nil); err == nil {
+		t.Error("an attempt of another node may have processes here")
+	}
+	elsewhere = nil
+	for _, count := range []*map[int]owned{&m.cpuTimes.owner, &m.cpuTimes.former} {
+		m.cpuTimes.owner, m.cpuTimes.former = nil, nil
+		*count = map[int]owned{4242: {}}
+		if _, err := m.Read(time.Second, nil); err == nil {
+			t.Error("what that process did since the last reading may belong to an attempt that has ended")
 		}
 	}
 }
