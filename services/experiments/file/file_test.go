@@ -298,12 +298,18 @@ func TestPipeTune(t *testing.T) {
 	if job.BatchSize != 1024 || job.TrainingSetSize != 1024 || job.MaxEpochs != 5 {
 		t.Errorf("job %+v", job)
 	}
+	searched := strings.Replace(pipeTuneFile, `"powerMeter"`, `"search": {"algorithm": "hyperband", "seed": 3}, "powerMeter"`, 1)
+	byHyperband, err := Read([]byte(searched), source(map[string]string{"config/net.json": bigdlFile}))
+	if diff := cmp.Diff(contract.SearchConfig{Algorithm: search.Hyperband, Trials: 4, Seed: 3, MaxEpochs: 5}, byHyperband.Search); err != nil || diff != "" {
+		t.Errorf("search: %v %s", err, diff)
+	}
 	for _, tc := range []struct{ old, with, want string }{
 		{`"hyperParameters"`, `"hyperparameter"`, "line 4: hyperparameter: no such field (did you mean hyperParameters?)"},
 		{`"pcm"`, `"ipmi"`, `line 2: powerMeter: want pcm, pdu; found "ipmi"`},
 		{`"8", "4"`, `"8", "four"`, `line 3: systemParameters.cores[1]: want different whole numbers above 0, found "four"`},
 		{`[0.2]`, `[]`, "line 4: hyperParameters.learning_rate_decay: want a list of values"},
 		{`config/net.json`, `config/no.json`, "line 2: bigdlConf: open config/no.json"},
+		{`"powerMeter": "pcm"`, `"search": {"algorithm": "hyperbands"}`, "line 2: search.algorithm: want random, grid, gp, hyperband, asha; found \"hyperbands\" (did you mean hyperband?)"},
 	} {
 		_, err := Read([]byte(strings.Replace(pipeTuneFile, tc.old, tc.with, 1)), source(map[string]string{"config/net.json": bigdlFile}))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {

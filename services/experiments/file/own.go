@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -51,7 +52,7 @@ func (r *reader) experiment(root *strict.Node) Experiment {
 	for i, n := range r.Items(f["constraints"], "constraints") {
 		e.Constraints = append(e.Constraints, r.constraint(n, fmt.Sprintf("constraints[%d]", i)))
 	}
-	e.Search = r.search(f["search"])
+	e.Search = r.search(f["search"], 0)
 	e.Search.MaxEpochs = e.Job.MaxEpochs
 	b := r.Object(f["budget"], "budget", "epochs", "hours")
 	e.Budget = contract.Budget{Epochs: r.Whole(b["epochs"], "budget.epochs", 1), Hours: r.Number(b["hours"], "budget.hours")}
@@ -231,16 +232,17 @@ func (r *reader) constraint(n *strict.Node, field string) contract.Constraint {
 	return c
 }
 
-func (r *reader) search(n *strict.Node) contract.SearchConfig {
+// search reads how to search; trials is their number if n has none, 0 if it must say so.
+func (r *reader) search(n *strict.Node, trials int) contract.SearchConfig {
 	f := r.Object(n, "search", "algorithm", "sampler", "trials", "seed", "min_epochs", "reduction", "levels", "median_stopping")
 	c := contract.SearchConfig{
 		Algorithm: strict.OneOf(r.Reader, f["algorithm"], "search.algorithm", search.ASHA, search.Algorithms()),
 		Sampler:   strict.OneOf(r.Reader, f["sampler"], "search.sampler", "", []contract.SearchAlgorithm{search.Random, search.GP}),
-		Trials:    r.Whole(f["trials"], "search.trials", 1), Seed: uint64(r.Whole(f["seed"], "search.seed", 0)),
+		Trials:    cmp.Or(r.Whole(f["trials"], "search.trials", 1), trials), Seed: uint64(r.Whole(f["seed"], "search.seed", 0)),
 		MinEpochs: r.Whole(f["min_epochs"], "search.min_epochs", 1), Reduction: r.Whole(f["reduction"], "search.reduction", 2),
 		Levels: r.Whole(f["levels"], "search.levels", 1),
 	}
-	if n != nil && n.Kind == strict.Object && f["trials"] == nil {
+	if n != nil && n.Kind == strict.Object && f["trials"] == nil && trials == 0 {
 		r.Add(n, "search.trials", "", "is missing")
 	}
 	if m := f["median_stopping"]; m != nil {

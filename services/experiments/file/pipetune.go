@@ -15,13 +15,10 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// PipeTune's constants, which its configuration does not contain: trainings of 5 epochs, one trial after the other, by
-// asynchronous Hyperband.
+// PipeTune's constants, which its configuration does not contain: trainings of 5 epochs, one trial after the other.
 const (
 	pipeTuneEpochs = 5
 	pipeTuneTrials = 16
-	// pipeTuneReduction is that of ASHA: the best third of the trials go on.
-	pipeTuneReduction = 3
 )
 
 // bigdlSaved is what a BigDL program saves after each epoch when switchyard.spark runs it, below the snapshots folder.
@@ -54,14 +51,14 @@ func Read(text []byte, s Source) (Experiment, error) {
 }
 
 // ParsePipeTune reads PipeTune's configuration and the BigDL file that it names. Hyper-parameters are choices, memory
-// is in GiB, the objective is accuracy.
+// is in GiB, the objective is accuracy. PipeTune's own files have no search: they are searched by ASHA.
 func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 	r := newReader()
 	root := r.Document(text)
 	if root == nil {
 		return Experiment{}, r.Err()
 	}
-	f := r.Object(root, "", "bigdlConf", "powerMeter", "nodes", "systemParameters", "hyperParameters")
+	f := r.Object(root, "", "bigdlConf", "powerMeter", "nodes", "systemParameters", "hyperParameters", "search")
 	file := r.Scalar(f["bigdlConf"], "bigdlConf")
 	e := Experiment{
 		Name: trialName(file), Mode: PipeTune, Objective: contract.Objective{Metric: "accuracy"}, Concurrency: 1,
@@ -94,7 +91,11 @@ func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 	if all, ok := search.Space(e.Space).Finite(trials); ok {
 		trials = len(all)
 	}
-	e.Search = contract.SearchConfig{Algorithm: search.ASHA, Trials: trials, MaxEpochs: e.Job.MaxEpochs, MinEpochs: 1, Reduction: pipeTuneReduction}
+	e.Search = r.search(f["search"], trials)
+	e.Search.MaxEpochs = e.Job.MaxEpochs
+	if err := r.Err(); err != nil {
+		return Experiment{}, err
+	}
 	if _, err := e.Searcher(); err != nil {
 		r.Add(root, "hyperParameters", "", "%v", err)
 	}
