@@ -89,7 +89,7 @@ func (w *world) attempt(c contract.GroupChoice) contract.GroupAttempt {
 	}
 	n := min(epochs, last)
 	a := contract.GroupAttempt{
-		BatchSize: c.BatchSize, LimitWatts: e.LimitWatts, EnergyJoules: n * e.EnergyJoules, Seconds: n * e.Seconds, Reached: epochs <= last,
+		BatchSize: c.BatchSize, LimitWatts: e.LimitWatts, EnergyJoules: n * e.EnergyJoules, Seconds: n * e.Seconds, Epochs: int(n), Reached: epochs <= last,
 	}
 	if fresh && n >= 1 {
 		// The first epoch is spent on all limits, an equal part on each.

@@ -16,12 +16,15 @@ import (
 // cost of each is Gaussian, with the sample variance over the number of its observations.
 type Zeus struct{}
 
+// stopRatio is the multiple of the cheapest recurrence's cost at which an attempt is stopped, the published beta.
+const stopRatio = 2
+
 // Name is "zeus".
 func (Zeus) Name() string { return "zeus" }
 
 // Next repeats the walks on the record, and samples when they are over.
 func (Zeus) Next(g *recur.Group) contract.GroupChoice {
-	c := contract.GroupChoice{BatchSize: best(g), MaxCost: g.MaxCost()}
+	c := contract.GroupChoice{BatchSize: best(g), MaxCost: g.MaxCost(stopRatio)}
 	if g.Running > 0 {
 		return c // what is under way may be the next step of a walk
 	}

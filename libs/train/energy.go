@@ -17,8 +17,8 @@ type EnergySpec struct {
 	// BatchSizes by the cost of earlier jobs of the group; batch_size is the first to try and must be one of them.
 	Group      string `json:"group,omitempty"`
 	BatchSizes []int  `json:"batch_sizes,omitempty"`
-	// StopEarly ends the job once it has cost more than twice as much as the cheapest job of its group: it has then
-	// failed, and its group has learned from it.
+	// StopEarly ends the job once it has cost more than two and a half times as much as the cheapest job of its group: it
+	// has then failed, and its group has learned from it.
 	StopEarly bool `json:"stop_early,omitempty"`
 	// Target is the quality the training aims for. The ledger then reports the energy needed to reach it, and a
 	// recurring job that ends without it has missed its goal.

@@ -16,14 +16,28 @@ type Prior struct {
 	Rough float64
 	// Noise is the deviation of one run. It counts like NoiseRuns runs beside the observed runs of the same batch size.
 	Noise, NoiseRuns float64
+	// Trend is the expected slope for each factor of e by which the default needs more epochs than UsualEpochs: many
+	// epochs are a sign of a batch beyond the critical size, which a smaller batch need not train so often on
+	// (McCandlish et al., 2018). It decides in which direction the first step goes.
+	Trend, UsualEpochs float64
 	// MinHorizon is the least number of recurrences still expected.
 	MinHorizon float64
+	// StopRatio is the multiple of the cheapest recurrence's cost at which an attempt is stopped.
+	StopRatio float64
 }
 
 // StandardPrior assumes that twice the batch may cost a third less or half as much again, and that runs of the same
 // batch size differ by a tenth.
 func StandardPrior() Prior {
-	return Prior{Slope: 0.5, Bend: 0.2, Rough: 0.1, Noise: 0.1, NoiseRuns: 4, MinHorizon: 30}
+	return Prior{Slope: 0.5, Bend: 0.2, Rough: 0.1, Noise: 0.1, NoiseRuns: 4, Trend: 0.1, UsualEpochs: 12, MinHorizon: 30, StopRatio: 2.5}
+}
+
+// trend is the expected slope of a training that needs so many epochs with its default; 0 if that is unknown.
+func (p Prior) trend(epochs float64) float64 {
+	if !(epochs > 0) {
+		return 0
+	}
+	return p.Trend * math.Log(epochs/p.UsualEpochs)
 }
 
 // belief is a Gaussian belief about the logarithm of the expected cost of every batch size.
@@ -31,6 +45,7 @@ type belief struct {
 	mean  []float64
 	cov   [][]float64
 	noise float64   // variance of one run
+	stop  float64   // the multiple of the best known cost at which a run is stopped
 	known []bool    // has run
 	out   []bool    // is not to be tried again
 	nodes []float64 // normal deviates, equally probable
@@ -38,7 +53,7 @@ type belief struct {
 
 func newBelief(p Prior, sizes []int, start int, h history) *belief {
 	n := len(sizes)
-	b := &belief{mean: make([]float64, n), cov: make([][]float64, n), noise: h.noise(p), known: make([]bool, n), out: make([]bool, n), nodes: normalNodes()}
+	b := &belief{mean: make([]float64, n), cov: make([][]float64, n), noise: h.noise(p), stop: p.StopRatio, known: make([]bool, n), out: make([]bool, n), nodes: normalNodes()}
 	x := make([]float64, n)
 	for i, size := range sizes {
 		x[i] = math.Log2(float64(size) / float64(start))
@@ -46,7 +61,7 @@ func newBelief(p Prior, sizes []int, start int, h history) *belief {
 		b.out[i] = h.failed[i] > h.reached[i]
 	}
 	for i := range n {
-		b.mean[i] = h.mean[h.best]
+		b.mean[i] = h.mean[h.best] + p.trend(h.epochs)*x[i]
 		b.cov[i] = make([]float64, n)
 		for k := range n {
 			b.cov[i][k] = p.covariance(x[i], x[k])
@@ -119,24 +134,25 @@ func (b *belief) open(i int) bool {
 	return near && !b.out[i]
 }
 
-// price returns the expected cost of one run, in units of the best known cost: the run is stopped at stopRatio and
+// price returns the expected cost of one run, in units of the best known cost: the run is stopped at stop and
 // another one follows.
 func (b *belief) price(i, best int) float64 {
 	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
 	for _, z := range b.nodes {
 		cost := math.Exp(b.mean[i] - b.mean[best] + deviation*z)
-		if cost > stopRatio {
-			cost = stopRatio + 1
+		if cost > b.stop {
+			cost = b.stop + 1
 		}
 		sum += cost
 	}
 	return sum / float64(len(b.nodes))
 }
 
-// gain returns the average share by which the least expected cost falls when batch size i runs once more.
+// gain returns the average share by which the cost falls below that of the best known batch size when batch size i
+// runs once more.
 func (b *belief) gain(i int) float64 {
 	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
-	now := b.least(i, 0)
+	now := b.mean[b.bestKnown()]
 	for _, z := range b.nodes {
 		sum += 1 - math.Exp(b.least(i, z/deviation)-now)
 	}

@@ -75,6 +75,17 @@ func (g *Group) Recurrences() int {
 	return n
 }
 
+// epochs returns the mean number of epochs to the target with the default, 0 if it is not known.
+func (g *Group) epochs() float64 {
+	sum, n := 0, 0
+	for _, a := range g.Attempts {
+		if a.Reached && a.BatchSize == g.Default && a.Epochs > 0 {
+			sum, n = sum+a.Epochs, n+1
+		}
+	}
+	return float64(sum) / float64(max(n, 1))
+}
+
 // cheapest returns the least cost of a whole recurrence, failed attempts included. It is infinite before the first
 // recurrence has ended.
 func (g *Group) cheapest() float64 {
@@ -88,11 +99,9 @@ func (g *Group) cheapest() float64 {
 	return least
 }
 
-// stopRatio is the multiple of the cheapest recurrence's cost at which an attempt is stopped (beta of NSDI'23).
-const stopRatio = 2
-
-// MaxCost returns the cost at which the next attempt stops; 0 without a recurrence to compare it with.
-func (g *Group) MaxCost() float64 {
+// MaxCost returns the cost at which the next attempt stops, a multiple of the cheapest recurrence's (beta of NSDI'23); 0
+// without a recurrence to compare it with.
+func (g *Group) MaxCost(stopRatio float64) float64 {
 	if least := g.cheapest(); !math.IsInf(least, 1) {
 		return stopRatio * least
 	}

@@ -73,6 +73,18 @@ func TestSwitchyardFindsTheCheapest(t *testing.T) {
 	}
 }
 
+// Many epochs to the target are a sign of a batch beyond the critical size.
+func TestTheFirstStepFollowsTheEpochsOfTheDefault(t *testing.T) {
+	for epochs, want := range map[int]int{0: 8, 4: 32, 80: 8} {
+		g := group(8, 16, 32)
+		ran(g, 16, 10, true)
+		g.Attempts[0].Epochs = epochs
+		if c := (recur.Switchyard{Prior: recur.StandardPrior()}).Next(g); c.BatchSize != want {
+			t.Errorf("%d epochs with a batch size of 16: %d is tried, want %d", epochs, c.BatchSize, want)
+		}
+	}
+}
+
 func TestSwitchyardWaitsForWhatIsUnderWay(t *testing.T) {
 	g := group(8, 16, 32)
 	ran(g, 16, 10, true)

@@ -19,8 +19,8 @@ func (Switchyard) Name() string { return "switchyard" }
 
 // Next weighs all batch sizes next to those that ran.
 func (s Switchyard) Next(g *Group) contract.GroupChoice {
-	c := contract.GroupChoice{MaxCost: g.MaxCost()}
-	h := newHistory(g)
+	c := contract.GroupChoice{MaxCost: g.MaxCost(s.Prior.StopRatio)}
+	h := newHistory(g, s.Prior.StopRatio)
 	if h.best < 0 {
 		c.BatchSize = outward(g.BatchSizes, g.Default, len(g.Attempts))
 		return c
@@ -67,11 +67,13 @@ type history struct {
 	runs, mean, squares []float64 // their number, the mean log cost, the sum of squares around it
 	reached, failed     []int
 	best                int // the batch size of the cheapest run, -1 while none has reached its target
+	// epochs is the mean number of epochs to the target with the default, 0 if unknown.
+	epochs float64
 }
 
-func newHistory(g *Group) history {
+func newHistory(g *Group, stopRatio float64) history {
 	n := len(g.BatchSizes)
-	h := history{make([]float64, n), make([]float64, n), make([]float64, n), make([]int, n), make([]int, n), -1}
+	h := history{make([]float64, n), make([]float64, n), make([]float64, n), make([]int, n), make([]int, n), -1, g.epochs()}
 	cheapest := math.Inf(1)
 	for _, a := range g.Attempts {
 		i := slices.Index(g.BatchSizes, a.BatchSize)
