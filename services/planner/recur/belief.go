@@ -32,7 +32,7 @@ func StandardPrior() Prior {
 	return Prior{Slope: 0.5, Bend: 0.2, Rough: 0.1, Noise: 0.1, NoiseRuns: 4, Trend: 0.1, UsualEpochs: 12, MinHorizon: 30, StopRatio: 2.5}
 }
 
-// trend is the expected slope of a training that needs so many epochs with its default; 0 if that is unknown.
+// trend is the expected slope of a training by the epochs that it needs with its default; 0 if these are unknown.
 func (p Prior) trend(epochs float64) float64 {
 	if !(epochs > 0) {
 		return 0

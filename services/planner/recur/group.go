@@ -99,8 +99,8 @@ func (g *Group) cheapest() float64 {
 	return least
 }
 
-// MaxCost returns the cost at which the next attempt stops, a multiple of the cheapest recurrence's (beta of NSDI'23); 0
-// without a recurrence to compare it with.
+// MaxCost returns the cost at which the next attempt stops, a multiple of the cheapest recurrence's (beta of NSDI'23).
+// It is 0 without a recurrence to compare it with.
 func (g *Group) MaxCost(stopRatio float64) float64 {
 	if least := g.cheapest(); !math.IsInf(least, 1) {
 		return stopRatio * least
