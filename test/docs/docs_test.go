@@ -234,7 +234,7 @@ func (r reader) read(p page) {
 
 // killRest ends whatever still runs of the reader's: the scheduler, jobs and their supervisors.
 func (r reader) killRest() {
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for range tick.C {
 		left := 0

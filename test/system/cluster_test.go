@@ -5,17 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -113,7 +116,7 @@ func newClusterIn(t *testing.T, dir string, d time.Duration) *cluster {
 // killRest ends the jobs and their supervisors. A supervisor writes until it is gone, so all must be gone before the
 // folder is removed.
 func (c *cluster) killRest() {
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	patience := time.After(time.Minute)
 	for {
@@ -304,27 +307,51 @@ func (c *cluster) submitSpec(id train.JobID, spec train.Spec) {
 // awaitNode waits until a node is known: before that admission cannot say what no node has.
 func (c *cluster) awaitNode() {
 	c.t.Helper()
-	c.await("a node is known", func(map[train.JobID]train.Job) bool {
-		code, out := c.command("node", "list", "-o", "json")
-		return code == 0 && strings.Contains(out, `"cpu"`)
-	})
+	c.await("a node is known", func(map[train.JobID]train.Job) bool { return len(c.bucket(string(contract.Nodes))) > 0 })
 }
 
-// await polls until a condition holds for the register, and returns the jobs of which it holds.
+// await waits until a condition holds for the register, and returns the jobs for which it holds.
 func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool) map[train.JobID]train.Job {
 	c.t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var jobs map[train.JobID]train.Job
-	for {
-		if now, err := c.register(); err == nil {
-			if jobs = now; holds(jobs) {
-				return jobs
+	var kv *bus.KV[train.Job]
+	c.eventually("open the register", func() (err error) {
+		kv, err = bus.OpenKV(c.ctx, c.bus, contract.Jobs)
+		return err
+	})
+	var mu sync.Mutex
+	jobs, complete := map[train.JobID]train.Job{}, false
+	// A list for each look would be most of what the tests cost.
+	var watching conc.WaitGroup
+	defer watching.Wait()
+	ctx, stop := context.WithCancel(c.ctx)
+	defer stop()
+	watching.Go(func() {
+		_ = kv.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if deleted {
+				delete(jobs, train.JobID(e.Key))
+				return
 			}
+			jobs[e.Value.ID] = e.Value
+		}, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			complete = true
+		})
+	})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		mu.Lock()
+		now, known := maps.Clone(jobs), complete
+		mu.Unlock()
+		if known && c.bus.Ready() == nil && holds(now) {
+			return now
 		}
 		select {
 		case <-c.ctx.Done():
-			for id, j := range jobs {
+			for id, j := range now {
 				c.t.Logf("job %s: %s %s attempt %d epochs %d: %s", id, j.State, j.Reason, j.Attempt, j.EpochsDone, j.Message)
 			}
 			c.t.Fatalf("%s: not seen in time", what)
