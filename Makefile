@@ -127,7 +127,7 @@ endif
 test-scripts: tools-cc ## run the table of user scripts with the rows that `make test` leaves out (PyTorch, torchrun, a hung script), and preempt stock scripts of PyTorch
 	SCRIPTS=1 $(GO) test -count=1 -v -run 'TestScriptsEndAsTheirUsersExpect|TestStockTorch' ./test/system
 
-e2e-spark: tools-cc ## tune the executors of a cluster of the stand-in for Spark and BigDL, searched by ASHA and by Hyperband (five minutes)
+e2e-spark: tools-cc ## tune the executors of a cluster of the stand-in for Spark and BigDL, searched by ASHA and by Hyperband (three minutes)
 	SPARK=1 $(GO) test -count=1 -v -run OfASparkCluster ./test/system
 
 bench-spark: tools-cc ## compare V1, V2 and PipeTune on that stand-in with PipeTune's measured epochs: RUNS of each (half an hour; needs SWITCHYARD_DATA)

@@ -134,7 +134,7 @@ func (b *belief) open(i int) bool {
 	return near && !b.out[i]
 }
 
-// price returns the expected cost of one run, in units of the best known cost: the run is stopped at stop and
+// price returns the expected cost of one run, in units of the best known cost: the run is stopped at b.stop, and
 // another one follows.
 func (b *belief) price(i, best int) float64 {
 	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
