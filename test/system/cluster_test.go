@@ -320,7 +320,7 @@ func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool)
 	})
 	var mu sync.Mutex
 	jobs, complete := map[train.JobID]train.Job{}, false
-	// A list for each look would be most of what the tests cost.
+	// Listing the register at each look took most of the processor time of these tests.
 	var watching conc.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(c.ctx)

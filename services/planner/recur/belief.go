@@ -16,9 +16,9 @@ type Prior struct {
 	Rough float64
 	// Noise is the deviation of one run. It counts like NoiseRuns runs beside the observed runs of the same batch size.
 	Noise, NoiseRuns float64
-	// Trend is the expected slope for each factor of e by which the default needs more epochs than UsualEpochs: many
-	// epochs are a sign of a batch beyond the critical size, which a smaller batch need not train so often on
-	// (McCandlish et al., 2018). It decides in which direction the first step goes.
+	// Trend times the natural logarithm of the default's epochs over UsualEpochs is the expected slope. Many epochs are a
+	// sign of a batch beyond the critical size, and a smaller batch then needs fewer (McCandlish et al., 2018). It decides
+	// in which direction the first step goes.
 	Trend, UsualEpochs float64
 	// MinHorizon is the least number of recurrences still expected.
 	MinHorizon float64
@@ -32,7 +32,7 @@ func StandardPrior() Prior {
 	return Prior{Slope: 0.5, Bend: 0.2, Rough: 0.1, Noise: 0.1, NoiseRuns: 4, Trend: 0.1, UsualEpochs: 12, MinHorizon: 30, StopRatio: 2.5}
 }
 
-// trend is the expected slope of a training by the epochs that it needs with its default; 0 if these are unknown.
+// trend returns the expected slope of a training that takes a number of epochs with its default; 0 stands for unknown.
 func (p Prior) trend(epochs float64) float64 {
 	if !(epochs > 0) {
 		return 0
