@@ -93,6 +93,9 @@ func (p *cache) wake() {
 	}
 }
 
+// stale reports whether something has changed since the last decision began.
+func (p *cache) stale() bool { return len(p.changed) > 0 }
+
 // observe enters a value and wakes if that changes anything: a watch repeats itself.
 func observe[T any](p *cache, known map[string]T, e bus.Entry[T], deleted bool) {
 	before, had := known[e.Key]

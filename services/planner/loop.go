@@ -149,7 +149,7 @@ func (l *loop) round(ctx context.Context) error {
 		}
 		changed := !l.known && len(next.Allocations)+len(next.Waiting) > 0 || l.known && differs(l.last, next)
 		if !changed && !l.spoiled {
-			l.last.Memory = next.Memory // what the policy has learned since
+			l.last.Memory, l.crowded = next.Memory, false // what the policy has learned since
 			break
 		}
 		err = l.publish(ctx, next)
@@ -222,7 +222,8 @@ func (l *loop) publish(ctx context.Context, next train.Plan) error {
 	if err != nil {
 		return err
 	}
-	l.newest = newest{last: next, sequence: sequence, known: true, loaded: true}
+	crowded := len(next.Waiting)-len(l.last.Waiting) > crowd
+	l.newest = newest{last: next, sequence: sequence, known: true, loaded: true, crowded: crowded}
 	l.meters.published(next)
 	l.verifier.predicted(next)
 	l.log.Info("plan decided", "generation", next.Generation, "policy", next.Policy, "allocations", len(next.Allocations), "waiting", len(next.Waiting))

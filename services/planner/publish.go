@@ -14,23 +14,32 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 )
 
-// factsAtOnce bounds the facts that one round publishes, so that a long queue does not delay the next decision.
+// factsAtOnce bounds the facts that are published between two looks for news: a long queue delays no decision.
 const factsAtOnce = 500
 
+// crowd is the number of jobs by which the queue must grow from one plan to the next for their reasons to wait: each
+// costs the register as many writes as an admission, and the admissions of a crowd are what users wait for.
+const crowd = 50
+
 // publishNews publishes what is new for each job: its allocation as soon as it is decided, its reasons to wait once it
-// has left its devices.
+// has left its devices. It leaves the rest to the next round when there is something to decide, or may soon be.
 func (l *loop) publishNews(ctx context.Context) error {
-	facts, sent, more := l.news()
-	if err := l.bus.PublishTogether(ctx, facts...); err != nil {
-		return err
+	for {
+		facts, sent, more := l.news()
+		if err := l.bus.PublishTogether(ctx, facts...); err != nil {
+			return err
+		}
+		for _, now := range sent {
+			l.published[now.job] = now
+		}
+		if !more {
+			return nil
+		}
+		if l.crowded || l.cache.stale() {
+			l.cache.wake()
+			return nil
+		}
 	}
-	for _, now := range sent {
-		l.published[now.job] = now
-	}
-	if more {
-		l.cache.wake()
-	}
-	return nil
 }
 
 // publication is the content of a fact about a job, in short: a job whose reasons have only got other words, or another
@@ -72,6 +81,10 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 	}
 	for i, w := range l.last.Waiting {
 		listed[w.Job] = true
+		if l.crowded {
+			more = true
+			continue
+		}
 		before, waits := l.cache.waits(w.Job)
 		if !waits {
 			continue
@@ -132,6 +145,8 @@ type newest struct {
 	// known says whether there is a plan, loaded whether that was asked.
 	known  bool
 	loaded bool
+	// crowded says that many jobs came between the last two plans, so more may be coming.
+	crowded bool
 	// spoiled says that the newest message is no plan of a planner. A program that starts finds only that one, so
 	// the plan must be published again.
 	spoiled bool

@@ -286,6 +286,25 @@ func TestLongLineIsToldInPortions(t *testing.T) {
 	}
 }
 
+// TestTheReasonsOfACrowdWait: while many jobs come, only what gets devices is published; the next round publishes why
+// the others wait.
+func TestTheReasonsOfACrowdWait(t *testing.T) {
+	b := newBench(t)
+	l := newLoop(t, b, "planner")
+	for i := range crowd + 1 {
+		j := admitted(train.JobID(fmt.Sprintf("j%05d", i)), 1)
+		l.cache.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false)
+	}
+	for _, want := range []int{1, crowd + 2, crowd + 2} {
+		if err := l.round(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if len(l.published) != want {
+			t.Fatalf("facts about %d jobs are published, want %d", len(l.published), want)
+		}
+	}
+}
+
 func TestStateOfThePicture(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	p := newCache()
