@@ -36,7 +36,9 @@ func BenchmarkBesideSlurm(b *testing.B) {
 			cmd.Env = slurm
 			return cmd
 		},
-		"switchyard": func(ctx context.Context) *exec.Cmd { return i.command(ctx, "submit", "--", script) },
+		"switchyard": func(ctx context.Context) *exec.Cmd {
+			return i.command(ctx, "submit", "--work-dir", filepath.Dir(script), "--", script)
+		},
 	}
 	runs, commands := map[string][]time.Duration{}, map[string][]time.Duration{}
 	for b.Loop() {
