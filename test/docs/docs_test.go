@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/test/programs"
 )
 
 const root = "../.."
@@ -58,8 +59,8 @@ var pages = []page{
 	{path: "docs/tuning.md", before: "test -d $SWITCHYARD_DATA"},
 }
 
-// programs says how a block that is no shell is run: by the first line of its code. BLOCK is the file with it.
-var programs = map[string]struct{ before, after, run string }{
+// runners says how a block that is no shell is run: by the first line of its code. BLOCK is the file with it.
+var runners = map[string]struct{ before, after, run string }{
 	// The process is killed in its second epoch: what it had learned by then must not be lost.
 	"import switchyard": {
 		before: "import os, pathlib, signal\n" +
@@ -117,14 +118,14 @@ var unrun = map[string]string{
 func TestEveryBlockIsKnown(t *testing.T) {
 	t.Parallel()
 	idle := maps.Clone(unrun)
-	for first := range programs {
+	for first := range runners {
 		idle[first] = ""
 	}
 	for _, p := range pages {
 		for _, b := range p.blocks(t) {
-			_, program := programs[b.first()]
-			if delete(idle, b.first()); !program && unrun[b.first()] == "" && b.language != "sh" && b.language != "text" {
-				t.Errorf("%s:%d: `%s`: want a block marked sh (is run) or text (is output), a row in programs, or one in unrun", p.path, b.line, b.first())
+			_, runner := runners[b.first()]
+			if delete(idle, b.first()); !runner && unrun[b.first()] == "" && b.language != "sh" && b.language != "text" {
+				t.Errorf("%s:%d: `%s`: want a block marked sh (is run) or text (is output), a row in runners, or one in unrun", p.path, b.line, b.first())
 			}
 		}
 	}
@@ -143,8 +144,12 @@ func TestTheReadmeRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin")+"/", "../../cmd/switchyard", "../../cmd/switchyard-server", "../../cmd/switchyard-supervisor")
-	run(t, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(tree, "bin", "switchyard-trainer"), "../../examples/gotrainer")
+	bin := filepath.Join(tree, "bin")
+	if err := errors.Join(
+		os.Mkdir(bin, 0o755), programs.Build(bin, programs.All()...), os.Rename(filepath.Join(bin, "gotrainer"), filepath.Join(bin, "switchyard-trainer")),
+	); err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range pages[:3] {
 		newReader(t, t.TempDir(), tree, "").read(p) // who reads the tutorial has no scheduler yet
 	}
@@ -181,17 +186,17 @@ type reader struct {
 // newReader returns a reader for whom `make` is a script.
 func newReader(t *testing.T, home, tree, script string) reader {
 	t.Helper()
-	programs := filepath.Join(home, "programs")
-	if err := os.Mkdir(programs, 0o700); err != nil {
+	commands := filepath.Join(home, "programs")
+	if err := os.Mkdir(commands, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "go", "build", "-o", programs+"/", "./nats")
-	if err := os.WriteFile(filepath.Join(programs, "make"), []byte("#!/bin/bash\n"+script+"\n"), 0o700); err != nil {
+	run(t, "go", "build", "-o", commands+"/", "./nats")
+	if err := os.WriteFile(filepath.Join(commands, "make"), []byte("#!/bin/bash\n"+script+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	port := bustest.FreePort(t)
 	r := reader{T: t, home: home, tree: tree, environ: []string{
-		"HOME=" + home, "PATH=" + programs + ":" + filepath.Join(tree, "bin") + ":" + os.Getenv("PATH"), "LANG=C.UTF-8",
+		"HOME=" + home, "PATH=" + commands + ":" + filepath.Join(tree, "bin") + ":" + os.Getenv("PATH"), "LANG=C.UTF-8",
 		fmt.Sprint("SWITCHYARD_PORT=", port),
 		"SWITCHYARD_DATA=" + os.Getenv("SWITCHYARD_DATA"), "TORCH=" + torch(),
 	}}
@@ -211,7 +216,7 @@ func (r reader) read(p page) {
 			continue
 		}
 		text, file := b.text, filepath.Join(r.home, fmt.Sprint("block-", i))
-		if program, ok := programs[b.first()]; ok {
+		if program, ok := runners[b.first()]; ok {
 			if err := os.WriteFile(file, []byte(program.before+b.text+program.after), 0o600); err != nil {
 				r.Fatal(err)
 			}

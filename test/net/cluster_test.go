@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/test/programs"
 )
 
 // cluster is the part of Switchyard that the lab needs, as separate processes: an agent on each host, and the bus, the
@@ -85,7 +86,9 @@ func startCluster(t *testing.T, s setup) *cluster {
 		t.Cleanup(l.slowDown(*s.slow))
 	}
 	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}, named: s.named}
-	c.build("planner", "profiler", "admission", "nodeagent")
+	if err := programs.Build(c.dir, "services/planner/cmd/planner", "services/profiler/cmd/profiler", "services/admission/cmd/admission", "services/nodeagent/cmd/nodeagent"); err != nil {
+		l.t.Fatal(err)
+	}
 	server, err := busserver.Start(busserver.Options{Open: true, Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
 	if err != nil {
 		t.Fatal(err)
@@ -142,17 +145,6 @@ func (c *cluster) startAgent(h int, address string) {
 		"--job-api", controlOf(h) + ":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off",
 	}
 	c.start(host, append(args, c.probing()...)...)
-}
-
-// build compiles services.
-func (c *cluster) build(services ...string) {
-	c.t.Helper()
-	for _, s := range services {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(c.dir, s), "../../services/"+s+"/cmd/"+s)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			c.t.Fatalf("build %s: %v\n%s", s, err, out)
-		}
-	}
 }
 
 // start runs a process until the test ends.

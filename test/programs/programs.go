@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,7 @@ func Build(dir string, packages ...string) (err error) {
 	if err != nil {
 		return err
 	}
+	Look()
 	built := filepath.Join(root, "bin", folder)
 	if err := os.MkdirAll(built, 0o755); err != nil {
 		return fmt.Errorf("build programs: %w", err)
@@ -67,6 +69,20 @@ func Build(dir string, packages ...string) (err error) {
 		}
 	}
 	return nil
+}
+
+// Look reads the folders of the sources. Go does not know that a test depends on programs that it builds, but takes a
+// test's last result for its next one only if the folders that it has read are as they were. What TestMain reads does
+// not count, so tests whose programs it has built call Look.
+func Look() {
+	root, err := root()
+	if err != nil {
+		return // Build returns the error
+	}
+	for _, part := range []string{"go.mod", "cmd", "examples", "libs", "services", "test"} {
+		// Tests of other packages put files there, and remove them.
+		_ = filepath.WalkDir(filepath.Join(root, part), func(string, fs.DirEntry, error) error { return nil })
+	}
 }
 
 func build(root, to, cgo, flags string, packages []string) error {

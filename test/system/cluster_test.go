@@ -93,6 +93,7 @@ func newCluster(t *testing.T) *cluster {
 // newClusterIn makes a cluster for a test that takes at most d, with its files in a folder.
 func newClusterIn(t *testing.T, dir string, d time.Duration) *cluster {
 	t.Helper()
+	programs.Look()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	c := &cluster{t: t, dir: dir, data: filepath.Join(dir, "data"), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")

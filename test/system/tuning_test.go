@@ -49,7 +49,7 @@ func TestJobsOnAGPUAreTunedThroughKills(t *testing.T) {
 	}
 	for _, id := range []train.JobID{"a", "b"} {
 		c.submitSpec(id, train.Spec{
-			Command: []string{filepath.Join(binaries, "gotrainer"), "-hidden", "64"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
+			Command: []string{filepath.Join(binaries, "gotrainer"), "-hidden", "8", "-slow-by", "2ms"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
 			BatchSize: 2, TrainingSetSize: 20_000, MaxEpochs: 1_000_000, AllowSharing: true, EstimatedMemoryMiB: 4096,
 		})
 	}

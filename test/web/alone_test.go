@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/test/programs"
 	"github.com/switchyard-dl/switchyard/test/web/chromium"
 )
 
@@ -37,6 +38,7 @@ type alone struct {
 // newAlone starts the bus. The service begins with start.
 func newAlone(t testing.TB) *alone {
 	t.Helper()
+	programs.Look()
 	server := bustest.Start(t)
 	a := &alone{t: t, ctx: t.Context(), server: server, bus: bustest.Connect(t, server, "test"), dir: t.TempDir(), listen: "127.0.0.1:0"}
 	socket := filepath.Join(a.dir, "web.sock")

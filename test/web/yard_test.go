@@ -58,6 +58,7 @@ func newYard(t *testing.T) *yard {
 	if _, err := chromium.Find(); err != nil {
 		t.Skip(err)
 	}
+	programs.Look()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
 	dir, err := os.MkdirTemp("", "switchyard-page-test-") // other users of the machine pass through it to the socket
