@@ -106,7 +106,7 @@ func Kinds() []Kind {
 		job(FactTuned, "planner", "job/<id>/tuned", once,
 			"The batch size of a job of a recurring group was chosen.", body[Tuned]),
 		job(FactQueued, "planner", "plan/<generation>/job/<id>/queued", repeated,
-			"The reasons why the job waits, published again only for other reasons. Its place now is in the newest plan.", body[Queued]),
+			"The reasons why the job waits, published again only for other ones. If many jobs come at once, these are admitted first. Its place now is in the newest plan.", body[Queued]),
 		job(FactPlanned, "planner", "plan/<generation>/job/<id>/planned", repeated,
 			"A plan gives the job devices.", body[Planned]),
 		job(FactStarted, "executor", "job/<id>/attempt/<n>/started", repeated,
