@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
+
+func TestMain(m *testing.M) {
+	bustest.Parallel(6)
+	os.Exit(m.Run())
+}
 
 func within(t *testing.T) context.Context {
 	t.Helper()

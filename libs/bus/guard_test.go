@@ -133,6 +133,7 @@ func (s *site) blocks(stream string) []string {
 }
 
 func TestALostStreamIsNoticedAndRepaired(t *testing.T) {
+	t.Parallel()
 	s := &site{t: t, dir: t.TempDir()}
 	s.open()
 	s.well("a new bus")
@@ -204,6 +205,7 @@ func TestALostStreamIsNoticedAndRepaired(t *testing.T) {
 
 // The check at the start of a bus takes facts that services store and fold meanwhile for no loss.
 func TestFactsThatAreFoldedMeanwhileAreNotLost(t *testing.T) {
+	t.Parallel()
 	s := &site{t: t, dir: t.TempDir()}
 	s.open()
 	defer s.close()

@@ -74,6 +74,7 @@ func TestAnotherVersionIsRefusedWithASentence(t *testing.T) {
 
 // TestAProgramStopsWorkWhenANewerOneTakesOver: what runs reads nothing more that it does not understand.
 func TestAProgramStopsWorkWhenANewerOneTakesOver(t *testing.T) {
+	t.Parallel()
 	s := &site{t: t, dir: t.TempDir()}
 	s.open()
 	defer s.close()

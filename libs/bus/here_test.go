@@ -12,6 +12,7 @@ import (
 
 // A connection inside the process needs a key, and may do what its role may do and no more.
 func TestAConnectionWithoutTheNetworkNeedsItsKey(t *testing.T) {
+	t.Parallel()
 	server, keys := bustest.StartGuarded(t)
 	ctx, cancelled := context.WithTimeout(t.Context(), time.Minute)
 	defer cancelled()
