@@ -14,11 +14,13 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 )
 
-// factsAtOnce bounds the facts that are published between two looks for news: a long queue delays no decision.
+// factsAtOnce is how many facts are published before the planner looks whether there is something to decide, so that a
+// long queue does not delay decisions.
 const factsAtOnce = 500
 
-// crowd is the number of jobs by which the queue must grow from one plan to the next for their reasons to wait: each
-// costs the register as many writes as an admission, and the admissions of a crowd are what users wait for.
+// crowd is the largest growth of the queue from one plan to the next after which the reasons of new jobs are published
+// at once. After a larger one they come later: a reason costs the register as many writes as an admission, and more
+// admissions are likely to follow.
 const crowd = 50
 
 // publishNews publishes what is new for each job: its allocation as soon as it is decided, its reasons to wait once it
@@ -62,9 +64,9 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 		if l.published[now.job] == now {
 			return false
 		}
-		full := len(facts) == factsAtOnce
-		more = more || full
-		return !full
+		later := len(facts) == factsAtOnce || l.defers(now)
+		more = more || later
+		return !later
 	}
 	add := func(now publication, body any) {
 		facts = append(facts, event.Fact{
@@ -81,10 +83,6 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 	}
 	for i, w := range l.last.Waiting {
 		listed[w.Job] = true
-		if l.crowded {
-			more = true
-			continue
-		}
 		before, waits := l.cache.waits(w.Job)
 		if !waits {
 			continue
@@ -103,6 +101,12 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 		}
 	}
 	return facts, sent, more
+}
+
+// defers reports whether a fact waits for the end of a crowd: the first reasons of a new job do.
+func (l *loop) defers(now publication) bool {
+	_, published := l.published[now.job]
+	return l.crowded && !published && now.fact == event.FactQueued
 }
 
 // planned is the fact about an allocation of the newest plan.
@@ -145,7 +149,7 @@ type newest struct {
 	// known says whether there is a plan, loaded whether that was asked.
 	known  bool
 	loaded bool
-	// crowded says that many jobs came between the last two plans, so more may be coming.
+	// crowded says that the queue has just grown by more than a crowd.
 	crowded bool
 	// spoiled says that the newest message is no plan of a planner. A program that starts finds only that one, so
 	// the plan must be published again.

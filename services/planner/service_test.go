@@ -286,8 +286,8 @@ func TestLongLineIsToldInPortions(t *testing.T) {
 	}
 }
 
-// TestTheReasonsOfACrowdWait: while many jobs come, only what gets devices is published; the next round publishes why
-// the others wait.
+// TestTheReasonsOfACrowdWait: while many jobs come, only allocations are published, and why a job waits that has lost
+// its own. The next round publishes why the new ones wait.
 func TestTheReasonsOfACrowdWait(t *testing.T) {
 	b := newBench(t)
 	l := newLoop(t, b, "planner")
@@ -295,9 +295,13 @@ func TestTheReasonsOfACrowdWait(t *testing.T) {
 		j := admitted(train.JobID(fmt.Sprintf("j%05d", i)), 1)
 		l.cache.observeJob(bus.Entry[*train.Job]{Key: string(j.ID), Value: &j}, false)
 	}
-	for _, want := range []int{1, crowd + 2, crowd + 2} {
+	l.published["j00001"] = publication{"j00001", event.FactPlanned, "a cpu:0"}
+	for _, want := range []int{2, crowd + 2, crowd + 2} {
 		if err := l.round(b.ctx); err != nil {
 			t.Fatal(err)
+		}
+		if fact := l.published["j00001"].fact; fact != event.FactQueued {
+			t.Errorf("the newest fact about the job that lost its device is %q", fact)
 		}
 		if len(l.published) != want {
 			t.Fatalf("facts about %d jobs are published, want %d", len(l.published), want)

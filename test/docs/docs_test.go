@@ -59,7 +59,8 @@ var pages = []page{
 	{path: "docs/tuning.md", before: "test -d $SWITCHYARD_DATA"},
 }
 
-// runners says how a block that is no shell is run: by the first line of its code. BLOCK is the file with it.
+// runners has the command that runs a block in another language than shell, by the first line of the block. BLOCK names
+// the file with the block.
 var runners = map[string]struct{ before, after, run string }{
 	// The process is killed in its second epoch: what it had learned by then must not be lost.
 	"import switchyard": {

@@ -321,7 +321,7 @@ func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool)
 	})
 	var mu sync.Mutex
 	jobs, complete := map[train.JobID]train.Job{}, false
-	// Listing the register at each look took most of the processor time of these tests.
+	// Listing the whole register at each check took most of the processor time of these tests.
 	var watching conc.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(c.ctx)

@@ -178,9 +178,9 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	return r, nil
 }
 
-// present returns the processes of the machine, or none if no attempt can own any: with some hundred of them, reading
-// them each second is a third of what an idle server costs. Two more readings follow the last attempt, since a GPU may
-// still report what its processes did.
+// present returns the processes of the machine. It reads none while no attempt can own any: with hundreds of processes
+// that would take a third of the processor time of an idle server. Two more readings follow the last attempt, since a
+// GPU may still report what its processes did.
 func (m *Meter) present(attempts bool) (map[int]proc.Stat, error) {
 	if !attempts && len(m.cpuTimes.owner)+len(m.cpuTimes.former) == 0 {
 		m.processes = proc.Reader{Root: m.config.Proc} // what it remembers of kernel threads would get old

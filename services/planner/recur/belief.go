@@ -17,8 +17,8 @@ type Prior struct {
 	// Noise is the deviation of one run. It counts like NoiseRuns runs beside the observed runs of the same batch size.
 	Noise, NoiseRuns float64
 	// Trend times the natural logarithm of the default's epochs over UsualEpochs is the expected slope. Many epochs are a
-	// sign of a batch beyond the critical size, and a smaller batch then needs fewer (McCandlish et al., 2018). It decides
-	// in which direction the first step goes.
+	// sign of a batch beyond the critical size, and a smaller batch then needs fewer epochs (McCandlish et al., 2018). The
+	// slope decides in which direction the first step goes.
 	Trend, UsualEpochs float64
 	// MinHorizon is the least number of recurrences still expected.
 	MinHorizon float64
