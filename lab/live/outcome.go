@@ -28,8 +28,8 @@ type Attempt struct {
 	Claimed, Judged time.Time
 }
 
-// Epoch is an epoch that a process of a job has trained, as the trainers' ledger holds it: the progress at both its
-// ends, and the moments in seconds since 1970.
+// Epoch is an epoch, or the part of one, that an attempt of a job has trained and saved, as the trainers' ledger holds
+// it: the progress at both its ends, and the moments in seconds since 1970.
 type Epoch struct {
 	Job     train.JobID `json:"job"`
 	Attempt int         `json:"attempt"`
@@ -40,23 +40,26 @@ type Epoch struct {
 	Ended   float64     `json:"ended"`
 }
 
-// Check returns nil if every job has trained exactly its work: each epoch once, in order, from where the last one
-// ended.
+// Check returns nil if every job has trained exactly its work: each epoch once, in order, and each part from where the
+// one before it ended.
 func Check(jobs []Job, ledger []Epoch) error {
 	trained := map[train.JobID][]Epoch{}
 	for _, e := range ledger {
 		trained[e.Job] = append(trained[e.Job], e)
 	}
 	for _, j := range jobs {
-		course, epochs := j.Application.Course(""), trained[j.ID]
-		if len(epochs) != course.Epochs {
-			return fmt.Errorf("job %s has trained %d epochs, want %d", j.ID, len(epochs), course.Epochs)
-		}
-		for i, e := range epochs {
-			if e.Epoch != i+1 || e.From != course.End(i) || e.To != course.End(i+1) {
-				return fmt.Errorf("job %s: its epoch %d went from %g to %g (attempt %d), want epoch %d from %g to %g",
-					j.ID, e.Epoch, e.From, e.To, e.Attempt, i+1, course.End(i), course.End(i+1))
+		course, done, progress := j.Application.Course(""), 0, 0.0
+		for _, e := range trained[j.ID] {
+			if e.Epoch != done+1 || e.From != progress || e.To > course.End(done+1) {
+				return fmt.Errorf("job %s: its epoch %d went from %g to %g (attempt %d), want epoch %d from %g to %g at most",
+					j.ID, e.Epoch, e.From, e.To, e.Attempt, done+1, progress, course.End(done+1))
 			}
+			if progress = e.To; progress == course.End(done+1) {
+				done++
+			}
+		}
+		if done != course.Epochs {
+			return fmt.Errorf("job %s has trained %d epochs, want %d", j.ID, done, course.Epochs)
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"math"
+
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -28,6 +30,18 @@ func PaceOf(c traces.Course, factor float64, shape []int, b train.Batch, epoch i
 	p := Pace{StepSeconds: step / factor, WaitSeconds: exchange / factor, Gain: c.Gain(samples, epoch)}
 	p.Square, p.Variance = c.Noise(samples, epoch)
 	return p
+}
+
+const (
+	// HeartbeatSteps is the default number of steps between two heartbeats.
+	HeartbeatSteps = 10
+	// beatSeconds is the least time between two heartbeats: the agent keeps no more than two a second.
+	beatSeconds = 0.5
+)
+
+// BeatSteps is the number of steps between two heartbeats. The trainer and the simulator both ask it.
+func BeatSteps(least int, stepSeconds float64) int {
+	return max(least, int(math.Ceil(beatSeconds/stepSeconds)))
 }
 
 // replayed is a job in virtual time.
@@ -63,6 +77,12 @@ func (t *training) Adjust(sim.Held) {}
 
 // Opaque is false: the trainer reports steps and epochs.
 func (t *training) Opaque() bool { return false }
+
+// AnyStep is true: the trainer leaves at any heartbeat.
+func (t *training) AnyStep() bool { return true }
+
+// BeatSteps are those of the trainer.
+func (t *training) BeatSteps(h sim.Held) int { return BeatSteps(HeartbeatSteps, t.pace(h).StepSeconds) }
 
 func (t *training) batch(h sim.Held) train.Batch {
 	if t.job.Spec.AdaptiveBatch != nil && h.Batch.LocalBatch > 0 {

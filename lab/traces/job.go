@@ -106,6 +106,12 @@ func (j *job) Lasts(seconds float64) float64 { return math.RoundToEven(seconds) 
 // Opaque jobs do not exist in traces.
 func (j *job) Opaque() bool { return false }
 
+// AnyStep is true: in the published simulators jobs leave at any time.
+func (j *job) AnyStep() bool { return true }
+
+// BeatSteps is 1.
+func (j *job) BeatSteps(sim.Held) int { return 1 }
+
 // Adjust sets the batch for the present devices.
 func (j *job) Adjust(h sim.Held) {
 	n := h.Devices()

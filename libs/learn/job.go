@@ -172,7 +172,8 @@ func (j *Job) started(at time.Time, b *event.Started) {
 	}
 	j.devices = max(len(b.Devices), 1)
 	j.node, j.nodes, j.held, j.servers, j.batch = b.Node, max(len(b.Parts), 1), b.Devices, b.Servers, b.BatchSize
-	j.live, j.paces, j.device, j.latest = nil, nil, "", train.Batch{}
+	j.keepSteps()
+	j.paces, j.device, j.latest = nil, "", train.Batch{}
 	if len(b.Devices) > 0 {
 		device := j.deviceOf(b.Node, b.Devices[0])
 		j.device, j.History.On = device.Model, curve.PriorOn(device)
@@ -187,7 +188,13 @@ func (j *Job) attemptEnded(at time.Time, attempt int) {
 		return
 	}
 	j.ranSeconds += math.Max(at.Sub(j.startedAt).Seconds(), 0)
-	j.startedAt, j.epochAt, j.live, j.paces = time.Time{}, time.Time{}, nil, nil
+	j.keepSteps()
+	j.startedAt, j.epochAt, j.paces = time.Time{}, time.Time{}, nil
+}
+
+// keepSteps keeps the step times since the last epoch's end: they count even if their epoch never ends there.
+func (j *Job) keepSteps() {
+	j.History.Steps, j.live = folded(append(j.History.Steps, j.live...)), nil
 }
 
 // epochEnded adds an epoch; it returns false if the epoch is known already.
@@ -224,7 +231,7 @@ func (j *Job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	if b.StepSeconds > 0 {
 		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: j.stepOfJob(b.StepSeconds, devices) / float64(b.Batch.Passes()), Weight: float64(record.Steps)}}
 	}
-	j.History.Steps, j.live = folded(append(j.History.Steps, j.live...)), nil
+	j.keepSteps()
 	j.remember(b.MemoryBytes)
 	j.epochsDone, j.epochAt, j.elapsed = b.EpochsDone, at, j.ranSeconds
 	if !j.startedAt.IsZero() {

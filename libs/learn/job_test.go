@@ -77,6 +77,23 @@ func TestAnAttemptHasABatchOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestStepsOfAnUnfinishedEpochTeach: an attempt that leaves within an epoch has still shown how fast its steps are.
+func TestStepsOfAnUnfinishedEpochTeach(t *testing.T) {
+	j := New("a", spec(), anyModel)
+	for attempt, seconds := range []float64{0.3, 0.2} {
+		devices := []train.DeviceID{"cpu:0", "cpu:1"}[:attempt+1]
+		j.Take(after(float64(10*attempt)), &event.Started{Attempt: attempt + 1, Devices: devices})
+		j.Stepped(after(float64(10*attempt+5)), event.Stepped{Attempt: attempt + 1, Step: 10, Steps: 10, StepSeconds: seconds})
+		j.Take(after(float64(10*attempt+9)), &event.Preempted{Attempt: attempt + 1})
+	}
+	speed := j.Model().Speed
+	for workers, want := range map[int]float64{1: 0.3, 2: 0.2} {
+		if got, known := speed.Observed(train.Config{Workers: workers, Nodes: 1, LocalBatch: 10}); !known || math.Abs(got.StepSeconds-want) > 1e-9 {
+			t.Errorf("%d devices: %v s a step, known %v, want %v", workers, got.StepSeconds, known, want)
+		}
+	}
+}
+
 func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	j := New("a", spec(), anyModel)
 	if j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {

@@ -28,6 +28,8 @@ func (a *adaptive) End(epoch int) float64         { return 1000 * float64(epoch)
 func (a *adaptive) StartSeconds() float64         { return 30 }
 func (a *adaptive) Lasts(seconds float64) float64 { return seconds }
 func (a *adaptive) Opaque() bool                  { return false }
+func (a *adaptive) AnyStep() bool                 { return false }
+func (a *adaptive) BeatSteps(sim.Held) int        { return 1 }
 
 func (a *adaptive) AloneSeconds([]train.Node, int) float64 { return 1 }
 

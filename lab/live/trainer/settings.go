@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/jobapi"
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
+	"github.com/switchyard-dl/switchyard/lab/live"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -62,7 +63,7 @@ func read(args []string, getenv func(string) string, stderr io.Writer) (settings
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
-	s.heartbeatSteps = max(env.count("HEARTBEAT_FREQ", 10), 1)
+	s.heartbeatSteps = max(env.count("HEARTBEAT_FREQ", live.HeartbeatSteps), 1)
 	s.devices = max(env.count("NUM_GPUS", 1), 1)
 	s.snapshots = filepath.Join(getenv("SWITCHYARD_SNAPSHOTS_DIR"), s.uuid)
 	s.place = ring.Place{

@@ -27,8 +27,6 @@ const (
 	joinTimeout = time.Minute
 	// silence is how long a process may keep the others waiting: more than the longest stretch.
 	silence = 5 * time.Minute
-	// stretch is the least time between two heartbeats: the agent keeps no more than two a second.
-	stretch = 500 * time.Millisecond
 )
 
 // state is what a checkpoint holds.
@@ -36,6 +34,8 @@ type state struct {
 	Epochs   int     `json:"epochs"`
 	Progress float64 `json:"progress"`
 	Steps    uint64  `json:"steps"`
+	// EpochSteps counts the steps of the epoch after them.
+	EpochSteps uint64 `json:"epoch_steps"`
 }
 
 // trainer is one process. Rank 0 trains, the others wait for what it says.
@@ -47,6 +47,8 @@ type trainer struct {
 	// shape are the devices of the gang on each node.
 	shape []int
 	state state
+	// epochSteps is how many steps the running epoch has at its present batch.
+	epochSteps int
 	// due is when the work done so far ends: time lost to reports and saves is made up for, as training code that does
 	// them on the side would.
 	due time.Time
@@ -145,35 +147,50 @@ func (t *trainer) attend() error {
 	}
 }
 
-// epoch trains to the end of an epoch, saves and reports. It returns whether to leave, which is never so after the
-// last one.
+// epoch trains to the end of an epoch, or of the step after which it is asked to leave, saves and reports. It returns
+// whether to leave, which is never so after the last epoch.
 func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
-	begun, from, steps := time.Now(), t.state.Progress, 0
+	begun, from, earlier := time.Now(), t.state.Progress, t.state.EpochSteps
 	end := t.course.End(t.state.Epochs + 1)
+	part := live.Epoch{Job: t.job, Attempt: t.attempt, Epoch: t.state.Epochs + 1, From: from, Begun: unix(begun)}
 	batch := t.wanted()
 	for t.state.Progress < end {
 		batch = t.wanted()
-		n, err := t.stretch(ctx, batch, end)
-		if err != nil {
+		if err := t.stretch(ctx, batch, end); err != nil {
 			return false, err
 		}
-		steps += n
+		if t.state.Progress < end && t.api.StopNear() && t.api.StopRequestedAt(ctx, t.state.Steps) {
+			saved, err := t.keep(part)
+			t.api.Saved(ctx, saved)
+			return true, err
+		}
 	}
-	t.state.Epochs++
-	saved := time.Now()
-	path, size, err := t.save()
+	ended := time.Now()
+	steps := t.state.EpochSteps
+	t.state.Epochs, t.state.EpochSteps = t.state.Epochs+1, 0
+	saved, err := t.keep(part)
 	if err != nil {
 		return false, err
 	}
-	if err := t.note(live.Epoch{
-		Job: t.job, Attempt: t.attempt, Epoch: t.state.Epochs, From: from, To: t.state.Progress, Begun: unix(begun), Ended: unix(saved),
-	}); err != nil {
-		return false, err
-	}
-	t.api.EpochEnded(ctx,
-		jobapi.Checkpoint{EpochsDone: uint64(t.state.Epochs), Path: path, Bytes: size, Seconds: time.Since(saved).Seconds()},
-		jobapi.Epoch{EpochsDone: uint64(t.state.Epochs), EpochSeconds: saved.Sub(begun).Seconds(), Steps: steps, Batch: batch})
+	// If an earlier attempt began the epoch, the whole is reported at the pace of this one.
+	share := float64(steps) / float64(steps-earlier)
+	t.api.EpochEnded(ctx, saved,
+		jobapi.Epoch{EpochsDone: uint64(t.state.Epochs), EpochSeconds: ended.Sub(begun).Seconds() * share, Steps: int(steps), Batch: batch})
 	return t.state.Epochs < t.course.Epochs && t.api.StopRequested(ctx), nil
+}
+
+// keep saves the state and notes what was trained.
+func (t *trainer) keep(trained live.Epoch) (jobapi.Checkpoint, error) {
+	begun := time.Now()
+	trained.To, trained.Ended = t.state.Progress, unix(begun)
+	path, size, err := t.save()
+	if err == nil {
+		err = t.note(trained)
+	}
+	return jobapi.Checkpoint{
+		EpochsDone: uint64(t.state.Epochs), EpochStep: t.state.EpochSteps, EpochSteps: t.epochSteps, Path: path, Bytes: size,
+		Seconds: time.Since(begun).Seconds(),
+	}, err
 }
 
 // wanted is the batch of the next step.
@@ -186,26 +203,29 @@ func (t *trainer) wanted() jobapi.Batch {
 }
 
 // stretch trains some steps, at most to the end of the epoch, and reports them.
-func (t *trainer) stretch(ctx context.Context, b jobapi.Batch, end float64) (steps int, err error) {
+func (t *trainer) stretch(ctx context.Context, b jobapi.Batch, end float64) error {
 	batch := train.Batch{Samples: b.GlobalBatch, LocalBatch: b.MicroBatch, Accumulation: b.Accumulation - 1}
 	pace := live.PaceOf(t.course, t.factor, t.shape, batch, t.state.Epochs)
-	most := math.Max(float64(t.heartbeatSteps), math.Ceil(stretch.Seconds()/pace.StepSeconds))
+	most := float64(live.BeatSteps(t.heartbeatSteps, pace.StepSeconds))
 	ran := math.Min(most, (end-t.state.Progress)/pace.Gain)
 	begun := time.Now()
 	t.due = t.due.Add(time.Duration(ran * pace.StepSeconds * float64(time.Second)))
 	if err := wait(ctx, t.due); err != nil {
-		return 0, err
+		return err
 	}
 	if t.state.Progress += ran * pace.Gain; ran < most {
 		t.state.Progress = end
 	}
-	steps = max(int(math.Round(ran)), 1)
+	steps := max(int(math.Round(ran)), 1)
 	t.state.Steps += uint64(steps)
+	t.state.EpochSteps += uint64(steps)
+	t.epochSteps = int(t.state.EpochSteps) + int(math.Ceil((end-t.state.Progress)/pace.Gain))
 	t.api.Steps(ctx, jobapi.Steps{
-		Step: t.state.Steps, Epoch: uint64(t.state.Epochs), Steps: steps, StepSeconds: time.Since(begun).Seconds() / ran, WaitSeconds: pace.WaitSeconds,
+		Step: t.state.Steps, Epoch: uint64(t.state.Epochs), EpochStep: int(t.state.EpochSteps), EpochSteps: t.epochSteps, AnyStep: true,
+		Steps: steps, StepSeconds: time.Since(begun).Seconds() / ran, WaitSeconds: pace.WaitSeconds,
 		GradSqr: pace.Square, GradVar: pace.Variance, Batch: b,
 	})
-	return steps, t.tell(false)
+	return t.tell(false)
 }
 
 func wait(ctx context.Context, until time.Time) error {

@@ -22,6 +22,8 @@ type life struct {
 	// spans are when the epochs ran, in the same order.
 	spans []span
 	done  int
+	// anyStep says that its code can leave after any step.
+	anyStep bool
 	// devices holds the model of the devices of each node.
 	devices map[train.NodeID]string
 }
@@ -94,6 +96,8 @@ func (l *life) take(at time.Time, body any) {
 		}
 	case *event.EpochEnded:
 		l.epochEnded(at, b)
+	case *event.StopRequested:
+		l.anyStep = l.anyStep || b.AnyStep
 	case *event.Preempted:
 		l.left(at, b.Attempt)
 	case *event.AttemptLost:
@@ -198,7 +202,7 @@ func (l *life) ranSeconds(until time.Time) float64 {
 
 // recorded returns the job in the form of the simulator. why says what is missing if that is not possible.
 func (l *life) recorded(until time.Time) (r *sim.Recorded, why string) {
-	r = &sim.Recorded{Spec: l.spec, Priority: train.Job{Spec: l.spec}.EffectivePriority(), Seen: l.epochs, StartSeconds: l.startSeconds()}
+	r = &sim.Recorded{Spec: l.spec, Priority: train.Job{Spec: l.spec}.EffectivePriority(), Seen: l.epochs, StartSeconds: l.startSeconds(), LeavesAtSteps: l.anyStep}
 	over := !l.finished.IsZero()
 	switch {
 	case over && len(l.attempts) == 0:

@@ -69,7 +69,7 @@ func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
 		return true, cluster.StayNot
 	case r == nil || r.StopPending || g.Planned == nil || !r.Same(*g.Planned) || g.Held.Size() != g.Planned.Size():
 		return false, cluster.StayApplying
-	case d.Tuning.AtEpochs && (!r.Measured() || r.Seconds < d.Tuning.MinRescaleSeconds):
+	case d.Tuning.AtEpochs && (!g.Measured() || r.Seconds < d.Tuning.MinRescaleSeconds):
 		return false, cluster.StayYoung
 	case g.RecentRestarts >= d.Tuning.MaxRestartsPerHour:
 		return false, cluster.StayRestarts
@@ -91,7 +91,7 @@ func (d *decision) group() {
 	for _, g := range d.Gangs {
 		for _, guest := range g.Guests {
 			g.Level = max(g.Level, guest.Priority)
-			young := !guest.Held.Empty() && (guest.Running == nil || !guest.Running.Measured())
+			young := !guest.Held.Empty() && !guest.Measured()
 			if g.MayMove && (young || g.Level > g.Priority) {
 				g.MayMove, g.Stay, g.Beside = false, cluster.StayCoRunner, guest
 			}

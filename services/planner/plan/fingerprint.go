@@ -212,7 +212,7 @@ func (d *decision) openness(g *cluster.Gang, p cluster.Placement) int {
 	switch {
 	case !ok || !on.SameDevices(p) || !on.SameShape(p) || on.Memory != p.Memory:
 		return 0
-	case r.Measured() && r.Seconds >= d.Tuning.MinRescaleSeconds && g.RecentRestarts < d.Tuning.MaxRestartsPerHour:
+	case g.Measured() && r.Seconds >= d.Tuning.MinRescaleSeconds && g.RecentRestarts < d.Tuning.MaxRestartsPerHour:
 		return 2
 	}
 	return 1

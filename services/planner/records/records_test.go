@@ -72,7 +72,7 @@ func TestATrialOfMicroBatches(t *testing.T) {
 				Since: time.Unix(c.since, 0), Settled: c.settled, Tenants: []train.TunedJob{{Job: "j", Attempt: c.attempt, MicroBatch: 1, Accumulation: 2}},
 			}},
 		}
-		if got := r.State(time.Unix(now, 0), train.Plan{}, false, state.State{}).Jobs[0].Running.Measured(); got != c.measured {
+		if got := r.State(time.Unix(now, 0), train.Plan{}, false, state.State{}).Jobs[0].Measured(); got != c.measured {
 			t.Errorf("%s: measured is %v, want %v", c.name, got, c.measured)
 		}
 	}

@@ -51,9 +51,15 @@ func (w *world) attend() {
 	}
 }
 
-// lose ends an attempt where it is: the job goes on from its last checkpoint, the end of an epoch.
+// lose ends an attempt where it is: the job goes on from its last checkpoint, which is that of the end of an epoch, or
+// the one that the attempt began with.
 func (j *job) lose() {
-	j.progress = j.training.End(j.epoch)
+	saved := position{epoch: j.epoch, progress: j.training.End(j.epoch)}
+	if j.started.epoch == j.epoch && j.started.progress > saved.progress {
+		saved = j.started
+	}
+	j.position = saved
+	j.beat.Done = int(saved.epochSteps)
 	j.stop()
 }
 

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"math"
+
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/learn"
@@ -22,21 +24,20 @@ type job struct {
 	shape  []int
 	device string
 	batch  train.Batch
-	// leaving says that it was asked to leave what it holds, which it does at its epoch's end.
+	// leaving says that it was asked to leave what it holds, which it does at its epoch's end, or a heartbeat.
 	leaving bool
 	// left are the times at which it was made to leave within the last hour.
 	left []train.Change
 
 	// now is the job's own time within a tick, starting what is left of the price of its start.
 	now, starting float64
-	epoch         int
-	progress      float64
-	done          bool
-	completion    float64
+	position
+	done       bool
+	completion float64
 
-	starts       int
-	startedAt    float64
-	startedEpoch int
+	starts    int
+	startedAt float64
+	started   position
 	work
 	// before is the work of the attempts before this one, counted the device time that its tenant's usage has.
 	before  work
@@ -48,9 +49,18 @@ type job struct {
 	family          string
 	model           *train.Model
 	fresh, reported bool
-	// steps counts the steps, step0 the reported ones.
+	// steps counts the steps, step0 the reported ones. beat is the newest heartbeat.
 	steps float64
 	step0 int
+	beat  train.Steps
+}
+
+// position is how far a training has come: the epochs that have ended, the steps of the next one as far as its code
+// reports them, and the progress.
+type position struct {
+	epoch      int
+	epochSteps float64
+	progress   float64
 }
 
 // work is the time that a job has run, and its time on all devices.
@@ -75,19 +85,37 @@ func (j *job) step(seconds, rate float64) {
 	j.now += delay
 	seconds -= delay
 	for seconds > 0 && !j.done {
-		epoch := j.epoch
-		seconds -= j.train(seconds, rate)
+		epoch, rest := j.epoch, j.beatRest(rate)
+		took := j.train(min(seconds, rest), rate)
+		seconds -= took
 		if j.done {
 			return
 		}
 		j.training.Adjust(j.held())
-		if j.leaving && j.epoch > epoch {
-			j.left = append(j.left, train.Change{At: at(j.now), Fact: event.FactPreempted})
-			j.stop()
+		if j.leaving && (j.epoch > epoch || took >= rest) {
+			j.leave()
 			break
 		}
 	}
 	j.now += seconds
+}
+
+// beatRest is how long it is to the heartbeat at which a job leaves that was asked to; infinite without one.
+func (j *job) beatRest(rate float64) float64 {
+	if !j.leaving || !j.training.AnyStep() {
+		return math.Inf(1)
+	}
+	left := float64(j.step0+j.training.BeatSteps(j.held())) - j.steps
+	return max(left, math.Ceil(j.steps)-j.steps) * j.beat.Seconds / rate
+}
+
+// leave ends an attempt that was asked to leave; its code has saved what it did.
+func (j *job) leave() {
+	if j.epochSteps > 0 {
+		j.take(&event.CheckpointWritten{Attempt: j.starts, EpochsDone: j.epoch, EpochStep: int(j.epochSteps), EpochSteps: j.beat.Of})
+	}
+	j.left = append(j.left, train.Change{At: at(j.now), Fact: event.FactPreempted})
+	j.stop()
 }
 
 // train goes on for some seconds, or to the end of the epoch if that is sooner, and returns how long it took.
@@ -98,14 +126,15 @@ func (j *job) train(seconds, rate float64) float64 {
 	if j.progress+goodput*seconds < end {
 		j.progress += goodput * seconds
 		j.now += seconds
-		j.told(held, seconds*rate)
+		j.told(held, seconds*rate, goodput/rate, false)
 		return seconds
 	}
 	took := j.training.Lasts((end - j.progress) / goodput)
-	j.epoch++
 	j.progress = end
 	j.now += took
-	j.told(held, took*rate)
+	j.told(held, took*rate, goodput/rate, true)
+	j.epoch, j.epochSteps = j.epoch+1, 0
+	j.beat.Epoch, j.beat.Done = j.epoch, 0
 	ended := j.training.Ended(j.held())
 	ended.Attempt, ended.EpochsDone, ended.Devices = j.starts, j.epoch, held.Devices()
 	j.take(&ended)
@@ -125,7 +154,7 @@ func (j *job) start(places []train.Part, device string) {
 	}
 	j.starting = j.training.StartSeconds()
 	j.starts++
-	j.startedAt, j.startedEpoch, j.before = j.now, j.epoch, j.work
+	j.startedAt, j.started, j.before, j.beat = j.now, j.position, j.work, train.Steps{}
 	j.take(j.startedFact())
 	j.training.Adjust(j.held())
 }

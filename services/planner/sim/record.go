@@ -2,6 +2,7 @@ package sim
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -128,6 +129,7 @@ func (j *job) record(now float64) train.Job {
 		r.State = train.StateRunning
 	} else {
 		r.RunSeconds, r.DeviceSeconds = j.worked, j.deviceSeconds
+		r.EpochStep, r.EpochSteps = j.beat.Done, j.beat.Of
 	}
 	return r
 }
@@ -155,8 +157,9 @@ func (j *job) enter(r records.Records) {
 	report := train.AttemptReport{Job: j.Name, Attempt: j.starts}
 	if !j.training.Opaque() {
 		// A process that is still starting has not called yet. A job that may be moved at once need not be asked.
-		a.StartedEpochs = j.startedEpoch
-		report.EpochsDone, report.Spoke = j.epoch, j.atOnce || j.starting <= 0
+		a.StartedEpochs, a.StartedStep = j.started.epoch, int(j.started.epochSteps)
+		report.EpochsDone, report.Spoke = j.epoch, j.atOnce || j.starting <= 0 && (j.beat.Known() || !j.training.AnyStep())
+		report.Steps, report.AnyStep = j.beat, j.training.AnyStep()
 	}
 	r.Attempts[string(j.Name)] = a
 	r.Reports[records.ReportKey(a)] = report
@@ -170,8 +173,9 @@ func (j *job) take(body any) {
 	}
 }
 
-// told has the profiler see the heartbeat of a stretch of training.
-func (j *job) told(h Held, seconds float64) {
+// told has the profiler see the heartbeat of a stretch of training at a goodput, once there is one. An epoch ends with
+// one.
+func (j *job) told(h Held, seconds, goodput float64, ended bool) {
 	if j.learned == nil || j.training.Opaque() {
 		return
 	}
@@ -180,11 +184,16 @@ func (j *job) told(h Held, seconds float64) {
 		return
 	}
 	j.steps += seconds / b.StepSeconds
+	j.epochSteps += seconds / b.StepSeconds
 	b.Attempt, b.Devices, b.Step = j.starts, h.Devices(), int(j.steps)
-	if b.Steps = b.Step - j.step0; b.Steps < 1 {
+	if b.Steps = b.Step - j.step0; b.Steps < 1 || !ended && b.Steps < j.training.BeatSteps(h) {
 		return
 	}
 	j.step0 = b.Step
+	left := (j.training.End(j.epoch+1) - j.progress) / (goodput * b.StepSeconds)
+	j.beat = train.Steps{
+		Epoch: j.epoch, Done: int(j.epochSteps), Of: int(math.Ceil(j.epochSteps + left)), Total: b.Step, Seconds: b.StepSeconds, At: at(j.now),
+	}
 	j.fresh = j.learned.Stepped(at(j.now), b) || j.fresh
 	j.reported = true
 }

@@ -24,6 +24,8 @@ type Recorded struct {
 	// RunSeconds is set instead of epochs for a job that says nothing of itself: it runs that long, whatever it
 	// holds, and cannot be moved.
 	RunSeconds float64
+	// LeavesAtSteps says that its code has said that it can save its state and leave after any step.
+	LeavesAtSteps bool
 	// StartSeconds is what each start costs: from the start to the first step, and from the last step to the end.
 	StartSeconds float64
 }
@@ -152,8 +154,21 @@ func (c *recordedTraining) Adjust(Held) {}
 // Opaque jobs say nothing of themselves.
 func (c *recordedTraining) Opaque() bool { return c.RunSeconds > 0 }
 
-// Report is empty: what was recorded are epochs.
-func (c *recordedTraining) Report(Held) event.Stepped { return event.Stepped{} }
+// AnyStep is what its code has said.
+func (c *recordedTraining) AnyStep() bool { return c.LeavesAtSteps }
+
+// BeatSteps is 1: what a training lasts does not depend on it.
+func (c *recordedTraining) BeatSteps(Held) int { return 1 }
+
+// Report is the mean step of the epoch for code that leaves at steps, and so reports them; else it is empty: what was
+// recorded are epochs.
+func (c *recordedTraining) Report(h Held) event.Stepped {
+	if !c.LeavesAtSteps {
+		return event.Stepped{}
+	}
+	cfg := c.config(h.Devices(), len(h.Shape))
+	return event.Stepped{StepSeconds: c.epochSeconds(h.Model, cfg, h.Epoch+1) / max(c.steps(cfg), 1)}
+}
 
 // Ended is what the epoch takes alone.
 func (c *recordedTraining) Ended(h Held) event.EpochEnded {

@@ -45,6 +45,10 @@ type Training interface {
 	Adjust(h Held)
 	// Opaque says that its code reports nothing and cannot be asked to leave.
 	Opaque() bool
+	// AnyStep says that its code can save its state and leave within an epoch, at a heartbeat.
+	AnyStep() bool
+	// BeatSteps is how many steps there are between two heartbeats.
+	BeatSteps(h Held) int
 	// Report is the heartbeat of a step; no step time: the code reports epochs only. Ended is what it reports of the
 	// epoch that has just ended.
 	Report(h Held) event.Stepped

@@ -155,6 +155,9 @@ func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	return g
 }
 
+// AnyStep says that the code of the gang runs and can stop after any step.
+func (g *Gang) AnyStep() bool { return g.Running != nil && g.Running.AnyStep }
+
 // Stuck says that the gang must not be asked to leave what it holds.
 func (g *Gang) Stuck() bool { return g.Silent || g.Unsaved }
 

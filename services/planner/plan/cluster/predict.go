@@ -265,7 +265,7 @@ func bounded(seconds float64) float64 {
 // epoch that it is in, or of its step if its code can stop at any.
 func (g *Gang) Changeable() float64 {
 	all := g.Spec.Epochs()
-	if all <= 0 || g.Running != nil && g.Running.AnyStep {
+	if all <= 0 || g.AnyStep() {
 		return 1
 	}
 	later := all - float64(g.EpochsDone) - 1

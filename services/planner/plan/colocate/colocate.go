@@ -413,7 +413,7 @@ func (c *Sharing) canMove(g *cluster.Gang) bool {
 	if r == nil {
 		return true
 	}
-	return !c.s.NoNews && r.Spoke && !r.StopPending && (r.Measured() && r.Seconds >= t.MinRescaleSeconds || !t.AtEpochs) && g.RecentRestarts < t.MaxRestartsPerHour
+	return !c.s.NoNews && r.Spoke && !r.StopPending && (g.Measured() && r.Seconds >= t.MinRescaleSeconds || !t.AtEpochs) && g.RecentRestarts < t.MaxRestartsPerHour
 }
 
 // worth is the progress, in seconds of a job of weight 1 alone, that a guest on devices of its own adds by the end of

@@ -220,8 +220,12 @@ func (a *account) whole(g *cluster.Gang) train.Reason {
 	case g.Former.Empty():
 		return a.placed(g)
 	case g.Notes.Sampled && !g.Got.SameShape(g.Former):
-		return train.Reason{Code: Sampling, Message: fmt.Sprintf("goes on with %s instead of %s for an epoch: how fast it is there is not known, and nobody waits",
-			cluster.Amount(g.Got), instead(g))}
+		span := "an epoch"
+		if g.AnyStep() {
+			span = "some steps"
+		}
+		return train.Reason{Code: Sampling, Message: fmt.Sprintf("goes on with %s instead of %s for %s: how fast it is there is not known, and nobody waits",
+			cluster.Amount(g.Got), instead(g), span)}
 	case g.Former.SameDevices(g.Got) && g.Former.Servers() == g.Got.Servers():
 		return a.kept(g)
 	case has != had || g.Former.Servers() != g.Got.Servers():
@@ -341,21 +345,29 @@ func (a *account) kept(g *cluster.Gang) train.Reason {
 		r.Message += "; it stays as it is"
 	case g.Resized && g.Got.Size() != g.WantsDevices:
 		r.Message += fmt.Sprintf("; its user asks for %d, and it gets them when they are free", g.WantsDevices)
-	case free <= 0:
-	case g.RecentRestarts >= a.Tuning.MaxRestartsPerHour:
-		r.Message += fmt.Sprintf("; it was restarted %d times within an hour, as often as is allowed", g.RecentRestarts)
-	case g.Stay == cluster.StayCoRunner && g.Beside.Priority > g.Priority:
-		r.Message += fmt.Sprintf("; it does not grow while %s beside it has the higher priority", g.Beside.ID)
-	case g.Stay == cluster.StayCoRunner:
-		r.Message += fmt.Sprintf("; it may grow once %s beside it has finished an epoch there", g.Beside.ID)
-	case !g.MayMove:
-		r.Message += "; it may grow once it has finished an epoch on them"
-	default:
-		r.Code = RestartNotWorth
-		r.Message += fmt.Sprintf("; %d more would save %.0f s of %.0f s, less than a restart must save",
-			free, max(g.Saves(g.Got.Size(), g.Got.Size()+free), 0), g.Remaining(g.Got.Size()))
+	case free > 0:
+		why, code := a.noGrowth(g, free)
+		r.Code, r.Message = code, r.Message+"; "+why
 	}
 	return r
+}
+
+// noGrowth says why a gang does not grow although devices of its node are free.
+func (a *account) noGrowth(g *cluster.Gang, free int) (why, code string) {
+	switch {
+	case g.RecentRestarts >= a.Tuning.MaxRestartsPerHour:
+		return fmt.Sprintf("it was restarted %d times within an hour, as often as is allowed", g.RecentRestarts), Kept
+	case g.Stay == cluster.StayCoRunner && g.Beside.Priority > g.Priority:
+		return fmt.Sprintf("it does not grow while %s beside it has the higher priority", g.Beside.ID), Kept
+	case g.Stay == cluster.StayCoRunner:
+		return fmt.Sprintf("it may grow once %s beside it has finished an epoch there", g.Beside.ID), Kept
+	case !g.MayMove && g.AnyStep():
+		return "it may grow once the time of its steps on them is known", Kept
+	case !g.MayMove:
+		return "it may grow once it has finished an epoch on them", Kept
+	}
+	return fmt.Sprintf("%d more would save %.0f s of %.0f s, less than a restart must save",
+		free, max(g.Saves(g.Got.Size(), g.Got.Size()+free), 0), g.Remaining(g.Got.Size())), RestartNotWorth
 }
 
 // replaced is the reason of a gang that leaves slow devices.

@@ -68,8 +68,9 @@ func (o *gains) change(g *cluster.Gang, workers, servers int) bool {
 		p, found := o.larger(g, t)
 		ok = found && o.Ledger.Take(g, p)
 	}
-	if !ok {
+	if several := g.Servers == nil && len(g.Got.Parts) > 1; !ok || several { // over nodes it would teach nothing
 		o.Ledger.Undo(mark)
+		return false
 	}
-	return ok
+	return true
 }

@@ -20,7 +20,7 @@ type scaleAt struct {
 
 const (
 	// noiseParts is into how many parts a training is divided.
-	noiseParts = 64
+	noiseParts = 48
 	// mostScales bounds the batches of a part, likeBatch is the ratio up to which two of them count as one.
 	mostScales = 6
 	likeBatch  = 1.5
@@ -65,6 +65,18 @@ func withScale(points []scaleAt, at scaleAt) []scaleAt {
 	}
 	i, _ := slices.BinarySearchFunc(points, at.Batch, func(p scaleAt, batch int) int { return p.Batch - batch })
 	return slices.Insert(points, i, at)
+}
+
+// near returns what was measured in a part, or in the nearest one with a measurement: fast trainings leap over parts.
+func (t noiseTable) near(part int) []scaleAt {
+	for far := range len(t) {
+		for _, k := range [2]int{part - far, part + far} {
+			if k >= 0 && k < len(t) && len(t[k]) > 0 {
+				return t[k]
+			}
+		}
+	}
+	return nil
 }
 
 // mended drops what is no table: it comes from outside.
@@ -118,9 +130,7 @@ func (n noiseCurve) known() bool { return len(n.points) > 0 }
 // signature had at this point; or as they had it, if the job has measured nothing.
 func (c *speedCurve) noiseOf(g *cluster.Gang) noiseCurve {
 	n := noiseCurve{factor: 1}
-	if len(c.noise) == noiseParts {
-		n.points = c.noise[partOf(g)]
-	}
+	n.points = c.noise.near(partOf(g))
 	own, measured := measuredScale(g)
 	if !measured {
 		return n

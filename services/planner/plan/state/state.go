@@ -158,9 +158,20 @@ type Running struct {
 // Unasked says that the attempt cannot be asked to leave, and was not before it fell silent.
 func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
 
-// Measured says whether the attempt has shown how fast it is where it runs, and may be resized or moved for that.
-func (r *Running) Measured() bool {
-	return !r.Tuned && (r.Epochs >= 1 || r.AnyStep && r.NextSaveSeconds > 0)
+// Measured says whether the running attempt has shown how fast it is where it runs, and may be resized or moved for
+// that: it has ended an epoch, or its code can stop after any step and its model knows the time of its steps there.
+func (j *Job) Measured() bool {
+	r := j.Running
+	if r == nil || r.Tuned {
+		return false
+	}
+	if r.Epochs >= 1 || !r.AnyStep || j.Model == nil {
+		return r.Epochs >= 1
+	}
+	servers := train.CountServers(r.Servers)
+	return r.NextSaveSeconds > 0 && slices.ContainsFunc(j.Model.Speed.Measured, func(m train.Measured) bool {
+		return m.Workers == r.Size() && m.Nodes == len(r.Places()) && m.Servers == servers
+	})
 }
 
 // nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
