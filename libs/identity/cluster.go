@@ -66,7 +66,7 @@ func (k Keys) makeNodesSecret() error {
 
 // pair returns the key of a node's agent.
 func (c *Cluster) pair(node string) (nkeys.KeyPair, error) {
-	if !nodePattern.MatchString(node) {
+	if !isNodeName(node) {
 		return nil, fmt.Errorf("node %.80q: want 1 to 64 letters, digits, '-' or '_'", node)
 	}
 	raw, err := hkdf.Key(sha256.New, c.secret, nil, "switchyard node "+node, ed25519.SeedSize)

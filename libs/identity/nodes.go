@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -28,8 +27,15 @@ const Agent = "nodeagent"
 // nodesFolder has a folder for each node, with its key.
 const nodesFolder = "nodes"
 
-// nodePattern is what the name of a node looks like.
-var nodePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// isNodeName says whether a name is that of a node. No regular expression: it would be compiled at the start of every
+// command.
+func isNodeName(name string) bool {
+	const most = 64
+	other := func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	}
+	return name != "" && len(name) <= most && !strings.ContainsFunc(name, other)
+}
 
 // nodeConnections and nodeSubscriptions bound what an agent can take.
 const (
@@ -48,7 +54,7 @@ func (k Keys) Nodes() ([]string, error) {
 	}
 	var nodes []string
 	for _, e := range entries {
-		if nodePattern.MatchString(e.Name()) && k.node(e.Name()).File(Node) != "" {
+		if isNodeName(e.Name()) && k.node(e.Name()).File(Node) != "" {
 			nodes = append(nodes, e.Name())
 		}
 	}
@@ -60,7 +66,7 @@ func (k Keys) node(name string) Keys { return Keys(filepath.Join(string(k), node
 
 // AddNode makes the key of a node's agent, unless it has one. The folder keys/nodes/NAME is the agent's --keys.
 func (k Keys) AddNode(name string) error {
-	if !nodePattern.MatchString(name) {
+	if !isNodeName(name) {
 		return fmt.Errorf("node %.80q: want 1 to 64 letters, digits, '-' or '_', as its agent names itself", name)
 	}
 	own := k.node(name)

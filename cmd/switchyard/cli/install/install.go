@@ -98,12 +98,10 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	return nil
 }
 
-// namePattern is that of users and groups, which become words of a unit.
-var namePattern = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
-
 // check refuses what would be no word of a unit.
 func (o *options) check() error {
-	if !namePattern.MatchString(o.user) || o.user == "root" || o.group != "" && !namePattern.MatchString(o.group) {
+	name := regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`) // of users and groups
+	if !name.MatchString(o.user) || o.user == "root" || o.group != "" && !name.MatchString(o.group) {
 		return exit.Usagef("want names of a user and a group such as switchyard and gpu, and not root: found %q and %q", o.user, o.group)
 	}
 	for _, path := range []string{o.dataDir, o.root, o.programs} {
