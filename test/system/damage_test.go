@@ -154,9 +154,6 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
-	epochs := map[string]int{"long": 60}
-	c.submit("long", epochs["long"], 1)
-	before := map[string]int{"long": c.trained("long", 2)}
 	c.eventually("a snapshot of the buckets", func() error {
 		found, err := filepath.Glob(filepath.Join(c.data, "bus-snapshots", "*.tar"))
 		if err == nil && len(found) == 0 {
@@ -164,6 +161,9 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 		}
 		return err
 	})
+	epochs := map[string]int{"long": 60}
+	c.submit("long", epochs["long"], 1)
+	before := map[string]int{"long": c.trained("long", 2)}
 	c.kill("up", syscall.SIGKILL)
 	c.cut("JOBS", 2000)
 	c.remove("models")

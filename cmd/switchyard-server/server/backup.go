@@ -133,8 +133,10 @@ const (
 	// snapshotsFolder of the data folder holds snapshots of the buckets, the newest snapshotsKept of them.
 	snapshotsFolder = "bus-snapshots"
 	snapshotsKept   = 6
-	// snapshotEvery is the interval between two snapshots.
+	// snapshotEvery is the interval between two snapshots. Before the first one services begin their work, and the buckets
+	// hold nothing yet.
 	snapshotEvery = time.Hour
+	firstSnapshot = 30 * time.Second
 	snapshotForm  = "2006-01-02T15-04-05Z.tar"
 )
 

@@ -24,6 +24,8 @@ type snapshooter struct {
 	guard *bus.Guard
 	dir   string
 	log   *slog.Logger
+	// first is when the first snapshot is due.
+	first time.Time
 	// done has the losses that were made good.
 	done map[string]time.Time
 }
@@ -51,7 +53,7 @@ func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bu
 	if err != nil {
 		return err
 	}
-	k := &snapshooter{b, g, dir, log, map[string]time.Time{}}
+	k := &snapshooter{b, g, dir, log, time.Now().Add(firstSnapshot), map[string]time.Time{}}
 	for now := range tick.Every(ctx, keepEvery) {
 		if err := k.round(ctx, now); err != nil && ctx.Err() == nil {
 			log.Warn("buckets are not kept", "error", err)
@@ -75,7 +77,11 @@ func (k *snapshooter) round(ctx context.Context, now time.Time) error {
 	}
 	// What is damaged must not take the place of what is whole.
 	damaged := k.bus.Ready() != nil || len(k.guard.Losses()) > 0
-	if damaged || len(snapshots) > 0 && now.Sub(snapshots[len(snapshots)-1].at) < snapshotEvery {
+	due := k.first
+	if len(snapshots) > 0 {
+		due = snapshots[len(snapshots)-1].at.Add(snapshotEvery)
+	}
+	if damaged || now.Before(due) {
 		return nil
 	}
 	if _, err := backup.Write(ctx, k.bus, filepath.Join(k.dir, now.UTC().Format(snapshotForm)), now, isBucket); err != nil {

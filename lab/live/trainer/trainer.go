@@ -161,7 +161,9 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		}
 		if t.state.Progress < end && t.api.StopNear() && t.api.StopRequestedAt(ctx, t.state.Steps) {
 			saved, err := t.keep(part)
-			t.api.Saved(ctx, saved)
+			if err == nil {
+				t.api.Saved(ctx, saved)
+			}
 			return true, err
 		}
 	}

@@ -229,7 +229,8 @@ func Check(path string) (head Head, messages map[string]int, err error) {
 
 // each calls f with each entry of a snapshot.
 func each(r io.Reader, f func(*archive.Header, io.Reader) error) error {
-	in := archive.NewReader(s2.NewReader(r))
+	const block = 64 << 10 // for the small buckets; larger blocks get larger buffers
+	in := archive.NewReader(s2.NewReader(r, s2.ReaderAllocBlock(block)))
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
