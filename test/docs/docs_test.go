@@ -135,24 +135,30 @@ func TestEveryBlockIsKnown(t *testing.T) {
 	}
 }
 
-// Who does what the README says, line by line, and then the tutorial and the page of the Python client, gets what they
-// say. Here the programs are built already.
+// Who does what the README says, line by line, or the tutorial, or the page of the Python client, gets what they say.
+// Here the programs are built already, and each page has a reader of its own, with a copy of the tree and no scheduler.
 func TestTheReadmeRuns(t *testing.T) {
 	t.Parallel()
-	tree := filepath.Join(t.TempDir(), "switchyard")
-	for _, folder := range []string{"examples", "libs/python"} {
-		if err := os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join(root, folder))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	bin := filepath.Join(tree, "bin")
+	bin := filepath.Join(t.TempDir(), "bin")
 	if err := errors.Join(
 		os.Mkdir(bin, 0o755), programs.Build(bin, programs.All()...), os.Rename(filepath.Join(bin, "gotrainer"), filepath.Join(bin, "switchyard-trainer")),
 	); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pages[:3] {
-		newReader(t, t.TempDir(), tree, "").read(p) // who reads the tutorial has no scheduler yet
+		t.Run(p.path, func(t *testing.T) {
+			t.Parallel()
+			tree := filepath.Join(t.TempDir(), "switchyard")
+			for _, folder := range []string{"examples", "libs/python"} {
+				if err := os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join(root, folder))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink(bin, filepath.Join(tree, "bin")); err != nil {
+				t.Fatal(err)
+			}
+			newReader(t, t.TempDir(), tree, "").read(p)
+		})
 	}
 }
 
