@@ -275,6 +275,14 @@ func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (f
 	return overhead + more*stepsPerEpoch(cfg)*m.Speed.StepSeconds(cfg), true
 }
 
+const (
+	// meanOf is how many epochs the predicted time of one is taken from.
+	meanOf = 3
+	// meanDeviation is how many deviations of a mean are within the interval. It is less than the 1.28 of a normal
+	// distribution: the spread of epochs counts a drift that the newest ones do not have.
+	meanDeviation = 0.5
+)
+
 // RemainingSeconds predicts the time that a job still needs on cfg: epochs left times seconds per epoch. The interval
 // combines both uncertainties. It returns false if the job's speed is unknown.
 func (m Model) RemainingSeconds(cfg Config, epochsDone float64, rule StopRule, stepsPerEpoch func(Config) float64) (Span, bool) {
@@ -287,10 +295,13 @@ func (m Model) RemainingSeconds(cfg Config, epochsDone float64, rule StopRule, s
 		return Span{Expected: left * epoch.Expected, Low: left * epoch.Low, High: left * epoch.High}, true
 	}
 	left := m.EpochsLeft(epochsDone, rule)
-	slack := 1 + m.Speed.RelativeError(cfg)
+	slack, spread := 1+m.Speed.RelativeError(cfg), m.EpochSpread
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
+		// Epochs drift the further from those that were seen, the more are left; and few of them deviate more than many.
 		slack = 1 + measuredError
+		ahead := math.Max(left.Expected, 1)
+		spread *= meanDeviation * math.Sqrt(ahead/(meanOf*float64(max(m.EpochsSeen, 1)))+1/ahead)
 	}
-	slack *= 1 + m.EpochSpread
+	slack *= 1 + spread
 	return Span{Expected: left.Expected * each, Low: left.Low * each / slack, High: left.High * each * slack}, true
 }

@@ -217,10 +217,21 @@ func TestEpochsOfMoreSteps(t *testing.T) {
 	if got, ok := m.EpochSecondsOn(two, steps); !ok || math.Abs(got-(30+1000*0.12)) > 1e-9 {
 		t.Errorf("%v s on two workers, want 150", got)
 	}
-	m.EpochSpread = 0.5
-	wide, _ := m.RemainingSeconds(one, 9, StopRule{MaxEpochs: 10}, steps)
-	if wide.Low > 230/1.5 || wide.High < 230*1.5 {
-		t.Errorf("epochs that differ by half: %+v", wide)
+}
+
+// TestTheIntervalNarrows: epochs that differ by half say little about a hundred to come, and much about the last fifty
+// after as many.
+func TestTheIntervalNarrows(t *testing.T) {
+	on := Config{Workers: 1, Nodes: 1, LocalBatch: 1}
+	for _, c := range []struct {
+		seen, done    int
+		least, widest float64
+	}{{1, 1, 2, 3}, {50, 50, 1.1, 1.25}, {99, 99, 1.2, 1.4}} {
+		m := Model{EpochSeconds: 230, EpochConfig: on, EpochsSeen: c.seen, EpochSpread: 0.5}
+		got, ok := m.RemainingSeconds(on, float64(c.done), StopRule{MaxEpochs: 100}, func(Config) float64 { return 100 })
+		if high, low := got.High/got.Expected, got.Expected/got.Low; !ok || high < c.least || high > c.widest || math.Abs(high-low) > 1e-9 {
+			t.Errorf("after %d epochs: %+v, want an interval that is between %v and %v times as long", c.done, got, c.least, c.widest)
+		}
 	}
 }
 
