@@ -133,9 +133,9 @@ const (
 	// snapshotsFolder of the data folder holds snapshots of the buckets, the newest snapshotsKept of them.
 	snapshotsFolder = "bus-snapshots"
 	snapshotsKept   = 6
-	// snapshotEvery is the interval between two snapshots. Before the first one services begin their work, and the buckets
-	// hold nothing yet.
+	// snapshotEvery is the interval between two snapshots.
 	snapshotEvery = time.Hour
+	// firstSnapshot is the delay of the first one. At its first start an installation has empty buckets.
 	firstSnapshot = 30 * time.Second
 	snapshotForm  = "2006-01-02T15-04-05Z.tar"
 )

@@ -24,7 +24,8 @@ type job struct {
 	shape  []int
 	device string
 	batch  train.Batch
-	// leaving says that it was asked to leave what it holds, which it does at its epoch's end, or a heartbeat.
+	// leaving says that it was asked to leave what it holds. It does so at a heartbeat if its code can, else at the end of
+	// its epoch.
 	leaving bool
 	// left are the times at which it was made to leave within the last hour.
 	left []train.Change
@@ -55,8 +56,8 @@ type job struct {
 	beat  train.Steps
 }
 
-// position is how far a training has come: the epochs that have ended, the steps of the next one as far as its code
-// reports them, and the progress.
+// position is how far a training has come: the epochs that have ended, the steps since then (0 if its code does not
+// report steps), and the progress.
 type position struct {
 	epoch      int
 	epochSteps float64

@@ -24,7 +24,7 @@ type Recorded struct {
 	// RunSeconds is set instead of epochs for a job that says nothing of itself: it runs that long, whatever it
 	// holds, and cannot be moved.
 	RunSeconds float64
-	// LeavesAtSteps says that its code has said that it can save its state and leave after any step.
+	// LeavesAtSteps is set if its code can save its state and leave after any step.
 	LeavesAtSteps bool
 	// StartSeconds is what each start costs: from the start to the first step, and from the last step to the end.
 	StartSeconds float64

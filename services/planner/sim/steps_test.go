@@ -49,8 +49,8 @@ func TestALostNodeTakesNoSavedStep(t *testing.T) {
 	}
 }
 
-// TestASizeIsTriedOnce: a job that can leave after any step is put on sizes to learn how fast it is there, and stays on
-// each until that is known. Over several nodes it would teach nothing.
+// TestASizeIsTriedOnce: a job that can leave after any step is put on other sizes to learn how fast it is there. It
+// stays on each until that is known, and no size over several nodes is tried: its step time is not used.
 func TestASizeIsTriedOnce(t *testing.T) {
 	for _, s := range []struct {
 		nodes []int

@@ -68,7 +68,7 @@ func (o *gains) change(g *cluster.Gang, workers, servers int) bool {
 		p, found := o.larger(g, t)
 		ok = found && o.Ledger.Take(g, p)
 	}
-	if several := g.Servers == nil && len(g.Got.Parts) > 1; !ok || several { // over nodes it would teach nothing
+	if several := g.Servers == nil && len(g.Got.Parts) > 1; !ok || several { // step times over several nodes are not used
 		o.Ledger.Undo(mark)
 		return false
 	}

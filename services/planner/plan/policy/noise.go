@@ -129,8 +129,7 @@ func (n noiseCurve) known() bool { return len(n.points) > 0 }
 // noiseOf returns the gradient noise of a job as last measured, at other batches as much more or less as others of its
 // signature had at this point; or as they had it, if the job has measured nothing.
 func (c *speedCurve) noiseOf(g *cluster.Gang) noiseCurve {
-	n := noiseCurve{factor: 1}
-	n.points = c.noise.near(partOf(g))
+	n := noiseCurve{points: c.noise.near(partOf(g)), factor: 1}
 	own, measured := measuredScale(g)
 	if !measured {
 		return n

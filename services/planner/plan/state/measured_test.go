@@ -6,8 +6,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestMeasured: an attempt has shown how fast it is after an epoch; before that, only code that can stop after any step
-// has, once its steps are in the model of its job, as many devices on as many nodes.
+// TestMeasured: an attempt has shown how fast it is after an epoch. Code that can stop after any step has shown it as
+// soon as the model of its job has a step time on as many devices and nodes.
 func TestMeasured(t *testing.T) {
 	on := func(workers, nodes int) *train.Model {
 		return &train.Model{Speed: train.Speed{Measured: []train.Measured{{Config: train.Config{Workers: workers, Nodes: nodes, LocalBatch: 8}, StepSeconds: 1}}}}

@@ -162,14 +162,16 @@ func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
 // that: it has ended an epoch, or its code can stop after any step and its model knows the time of its steps there.
 func (j *Job) Measured() bool {
 	r := j.Running
-	if r == nil || r.Tuned {
+	switch {
+	case r == nil || r.Tuned:
+		return false
+	case r.Epochs >= 1:
+		return true
+	case !r.AnyStep || !(r.NextSaveSeconds > 0) || j.Model == nil:
 		return false
 	}
-	if r.Epochs >= 1 || !r.AnyStep || j.Model == nil {
-		return r.Epochs >= 1
-	}
 	servers := train.CountServers(r.Servers)
-	return r.NextSaveSeconds > 0 && slices.ContainsFunc(j.Model.Speed.Measured, func(m train.Measured) bool {
+	return slices.ContainsFunc(j.Model.Speed.Measured, func(m train.Measured) bool {
 		return m.Workers == r.Size() && m.Nodes == len(r.Places()) && m.Servers == servers
 	})
 }
