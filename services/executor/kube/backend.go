@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -91,16 +89,18 @@ func (b *Backend) Run(ctx context.Context, notify func(...train.JobID)) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { see(o, false) }, UpdateFunc: func(_, o any) { see(o, false) }, DeleteFunc: func(o any) { see(o, true) },
 	}
-	for _, watched := range append(slices.Collect(maps.Values(b.pods)), b.nodes) {
+	work := pool.New().WithContext(ctx)
+	for _, watched := range b.watched() {
 		if _, err := watched.AddEventHandler(handler); err != nil {
 			return fmt.Errorf("watch Kubernetes: %w", err)
 		}
 	}
-	for _, c := range b.caches {
-		c.Start(ctx.Done())
-		defer c.Shutdown()
+	for _, watched := range b.watched() {
+		work.Go(func(ctx context.Context) error {
+			watched.RunWithContext(ctx)
+			return nil
+		})
 	}
-	work := pool.New().WithContext(ctx)
 	work.Go(func(ctx context.Context) error { return b.becomeReady(ctx, notify) })
 	work.Go(func(ctx context.Context) error {
 		for range tick.Every(ctx, removeInterval) {
@@ -152,11 +152,11 @@ func (b *Backend) mayWork(ctx context.Context) error {
 }
 
 func (b *Backend) synced(ctx context.Context) bool {
-	watched := []cache.InformerSynced{b.nodes.HasSynced}
-	for _, informer := range b.pods {
-		watched = append(watched, informer.HasSynced)
+	var synced []cache.InformerSynced
+	for _, watched := range b.watched() {
+		synced = append(synced, watched.HasSynced)
 	}
-	return cache.WaitForCacheSync(ctx.Done(), watched...)
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
 var errNotReady = errors.New("the pods of the cluster have not been listed yet")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
@@ -28,7 +29,6 @@ type cluster struct {
 	options  Options
 	log      *slog.Logger
 	client   kubernetes.Interface
-	caches   []informers.SharedInformerFactory
 	pods     podCache
 	nodes    cache.SharedIndexInformer
 	nodeList corelisters.NodeLister
@@ -44,21 +44,25 @@ const (
 	byNode    = "node"
 )
 
+// newCluster makes caches of one kind of object each. A factory of informers would link those of all kinds.
 func newCluster(client kubernetes.Interface, o Options, log *slog.Logger) (*cluster, error) {
-	c := &cluster{options: o, log: log, client: client, notReady: map[string]time.Time{}}
-	all := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	c.nodes, c.nodeList, c.caches = all.Core().V1().Nodes().Informer(), all.Core().V1().Nodes().Lister(), append(c.caches, all)
-	c.pods = podCache{}
+	c := &cluster{options: o, log: log, client: client, notReady: map[string]time.Time{}, pods: podCache{}}
+	c.nodes = coreinformers.NewNodeInformer(client, 0, cache.Indexers{})
+	c.nodeList = corelisters.NewNodeLister(c.nodes.GetIndexer())
 	for _, namespace := range o.Namespaces() {
-		inside := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
-			informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }), informers.WithTransform(slim))
-		pods := inside.Core().V1().Pods().Informer()
-		if err := pods.AddIndexers(podIndexers()); err != nil {
-			return nil, fmt.Errorf("index pods: %w", err)
+		c.pods[namespace] = coreinformers.NewFilteredPodInformer(client, namespace, 0, podIndexers(), func(l *metav1.ListOptions) { l.LabelSelector = selector })
+	}
+	for _, watched := range c.watched() {
+		if err := watched.SetTransform(slim); err != nil {
+			return nil, fmt.Errorf("watch Kubernetes: %w", err)
 		}
-		c.pods[namespace], c.caches = pods, append(c.caches, inside)
 	}
 	return c, nil
+}
+
+// watched returns all caches.
+func (c *cluster) watched() []cache.SharedIndexInformer {
+	return append(slices.Collect(maps.Values(c.pods)), c.nodes)
 }
 
 // podCache has the pods of each namespace of jobs.

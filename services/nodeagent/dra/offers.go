@@ -10,9 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
@@ -22,7 +23,7 @@ import (
 // Offers are the devices of a node that DRA drivers offer, according to their ResourceSlices.
 type Offers struct {
 	class   string
-	factory informers.SharedInformerFactory
+	watched cache.SharedIndexInformer
 	slices  resourcelisters.ResourceSliceLister
 
 	mu sync.Mutex
@@ -33,15 +34,13 @@ type Offers struct {
 // Follow follows the offers on a node, for pods that claim GPUs by a class.
 func Follow(client kubernetes.Interface, node, class string) *Offers {
 	ofNode := fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorNodeName, node).String()
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = ofNode }))
-	return &Offers{class: class, factory: factory, slices: factory.Resource().V1().ResourceSlices().Lister()}
+	watched := resourceinformers.NewFilteredResourceSliceInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = ofNode })
+	return &Offers{class: class, watched: watched, slices: resourcelisters.NewResourceSliceLister(watched.GetIndexer())}
 }
 
 // Run follows until ctx ends.
 func (o *Offers) Run(ctx context.Context) error {
-	o.factory.Start(ctx.Done())
-	defer o.factory.Shutdown()
-	<-ctx.Done()
+	o.watched.RunWithContext(ctx)
 	return nil
 }
 
