@@ -267,8 +267,8 @@ bench-share: tools-cc ## two trainings that share the cores against one after th
 # How many jobs are submitted at once.
 SCALE_JOBS ?= 10000
 
-bench-scale: tools-cc ## SCALE_JOBS jobs at once: how many are admitted a second, when the register is complete, how long a cancel takes; what ps, a restart and doing nothing cost then; what a cluster of SCALE_NODES costs, and a start beside Slurm's (minutes)
-	SCALE_JOBS=$(SCALE_JOBS) $(GO) test -run '^$$' -bench '^Benchmark(LongQueue|Installed|Cluster|BesideSlurm)$$' -benchtime 1x -timeout 120m ./test/bench
+bench-scale: tools-cc ## SCALE_JOBS jobs at once: how many are admitted a second, when the register is complete, how long a cancel takes; what ps, a restart and doing nothing cost then; what a cluster of SCALE_NODES costs, how fast the jobs run as no-ops, and a start beside Slurm's (minutes)
+	SCALE_JOBS=$(SCALE_JOBS) $(GO) test -run '^$$' -bench '^Benchmark(LongQueue|Installed|Cluster|Drain|BesideSlurm)$$' -benchtime 1x -timeout 120m ./test/bench
 
 bench-web: ## what the page costs with 10,000 jobs: first paint, an event to the screen, a minute without connection, the service with 20 open pages (minutes; chromium)
 	$(GO) test -run '^$$' -bench '^BenchmarkThePage$$' -benchtime 1x -timeout 20m ./test/web

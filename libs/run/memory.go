@@ -17,25 +17,33 @@ const (
 	trimShare = 0.25
 	trimLeast = 8 << 20
 	trimMost  = 32 << 20
-	// trimMore is what a round must have freed to be followed by another: what a burst has left in a sync.Pool outlives
-	// one collection.
-	trimMore = 2 * trimMost
+	// trimMore is what a round must have freed to be followed by another, and trimRounds the most of them: what a burst
+	// has left in a sync.Pool outlives one collection, and while work goes on, each round frees what it left meanwhile.
+	trimMore   = 2 * trimMost
+	trimRounds = 3
+	// trimRest bounds the part of the time that rounds take: the longer they take, the rarer they are.
+	trimRest = 50
 )
 
 // trimMemory gives the memory that a burst of work has left back to the system, until ctx ends. The runtime would keep
 // garbage until the heap has doubled.
 func trimMemory(ctx context.Context) {
-	needed := uint64(0)
-	for range tick.After(ctx, trimEvery) {
+	needed, took := uint64(0), time.Duration(0)
+	for tick.Pause(ctx, max(trimEvery, trimRest*took)) {
 		if heap() < needed+min(max(uint64(trimShare*float64(needed)), trimLeast), trimMost) {
+			took = 0
 			continue
 		}
-		for freed := uint64(trimMore); freed >= trimMore; {
+		began := time.Now()
+		for range trimRounds {
 			before := heap()
 			debug.FreeOSMemory()
 			needed = heap()
-			freed = before - min(needed, before)
+			if before < needed+trimMore {
+				break
+			}
 		}
+		took = time.Since(began)
 	}
 }
 

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -14,7 +15,9 @@ import (
 type inventory struct {
 	mu    sync.Mutex
 	nodes map[train.NodeID]train.Node
-	means fit.Means
+	// sorted are the nodes in the order of their ids, as snapshots share them; nil after a change.
+	sorted []train.Node
+	means  fit.Means
 	// maxArray is the largest number of jobs of an array; 0: any that there can be.
 	maxArray int
 }
@@ -22,6 +25,7 @@ type inventory struct {
 func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.sorted = nil
 	if deleted {
 		delete(l.nodes, train.NodeID(e.Key))
 		return
@@ -32,12 +36,10 @@ func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
 func (l *inventory) snapshot() fit.Inventory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	where := fit.Inventory{Means: l.means, MaxArray: l.maxArray}
-	for _, n := range l.nodes {
-		where.Nodes = append(where.Nodes, n)
+	if l.sorted == nil {
+		l.sorted = slices.SortedFunc(maps.Values(l.nodes), func(a, b train.Node) int { return cmp.Compare(a.ID, b.ID) })
 	}
-	slices.SortFunc(where.Nodes, func(a, b train.Node) int { return cmp.Compare(a.ID, b.ID) })
-	return where
+	return fit.Inventory{Nodes: l.sorted, Means: l.means, MaxArray: l.maxArray}
 }
 
 // queue holds the jobs that wait for devices, each with its place when it came, and those that wait for other jobs.

@@ -21,11 +21,13 @@ import (
 
 // cache is what the planner knows, kept by watches.
 type cache struct {
-	mu       sync.Mutex
-	jobs     map[string]*train.Job
-	nodes    map[string]train.Node
-	silence  silence
+	mu      sync.Mutex
+	jobs    map[string]*train.Job
+	nodes   map[string]train.Node
+	silence silence
+	// attempts are the newest of all jobs, ended or not; live are those that hold devices.
 	attempts map[string]train.Attempt
+	live     map[string]train.Attempt
 	reports  map[string]train.AttemptReport
 	models   map[string]train.Model
 	meetings map[string]*curve.InterferenceRecord
@@ -51,7 +53,7 @@ type cache struct {
 
 func newCache() *cache {
 	return &cache{
-		jobs: map[string]*train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
+		jobs: map[string]*train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{}, live: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
@@ -200,6 +202,9 @@ func (p *cache) observeAttempt(e bus.Entry[train.Attempt], deleted bool) {
 	} else {
 		p.restarts.see(e.Value)
 		p.usage.see(e.Value)
+	}
+	if delete(p.live, e.Key); e.Value.Live() && !deleted {
+		p.live[e.Key] = e.Value
 	}
 	observe(p, p.attempts, e, deleted)
 }

@@ -190,10 +190,8 @@ func (p *cache) placeable(last train.Plan, now time.Time) map[string]train.Place
 // plan may say otherwise.
 func (p *cache) occupied() train.Occupancy {
 	occupied := train.Occupancy{}
-	for _, a := range p.attempts {
-		if a.Live() {
-			occupied.Take(a.Places())
-		}
+	for _, a := range p.live {
+		occupied.Take(a.Places())
 	}
 	for _, pod := range p.placed {
 		occupied.Take([]train.Part{{Node: pod.Node, Devices: []train.DeviceID{pod.Device}, Memory: pod.Memory}})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -37,9 +38,9 @@ func BenchmarkPods(b *testing.B) {
 		j := admitted(id, 1)
 		j.State, j.Spec.Image, j.Spec.AllowSharing, j.Spec.ShareAcrossTenants, j.Spec.EstimatedMemoryMiB = train.StateRunning, fmt.Sprint("image-", i%20), true, true, 4<<10
 		c.jobs[string(id)] = &j
-		c.attempts[string(id)] = train.Attempt{
+		c.observeAttempt(bus.Entry[train.Attempt]{Key: string(id), Value: train.Attempt{
 			Job: id, Number: 1, Backend: train.BackendKubernetes, Node: at, Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB, Phase: train.PhaseRunning, StartedAt: now,
-		}
+		}}, false)
 	}
 	for i := range pods {
 		p := train.PlainPod{

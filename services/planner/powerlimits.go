@@ -199,7 +199,7 @@ func (p *cache) onGPUs() []onGPU {
 		})
 	}
 	var all []onGPU
-	for key, a := range p.attempts {
+	for key, a := range p.live {
 		j, known := p.jobs[key]
 		devices := train.AllDevices(a.Places())
 		if known && a.Phase == train.PhaseRunning && len(devices) > 0 && devices[0].Kind() == train.KindGPU && !p.wishes[key].Wants(train.SettingPowerLimit) && !slices.ContainsFunc(a.Places(), shared) {

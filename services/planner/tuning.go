@@ -245,7 +245,7 @@ func (p *cache) tenants() map[string][]tenant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	devices := map[string][]tenant{}
-	for key, a := range p.attempts {
+	for key, a := range p.live {
 		j, known := p.jobs[key]
 		if !known || a.Phase != train.PhaseRunning {
 			continue

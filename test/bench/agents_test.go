@@ -29,6 +29,8 @@ type agentsOptions struct {
 	Nodes     int
 	// Every is the interval of meters and heartbeats.
 	Every time.Duration
+	// NoOps ends each attempt as soon as it has started.
+	NoOps bool
 }
 
 const (
@@ -121,13 +123,27 @@ func (a *agents) start(ctx context.Context, generation uint64, w train.Allocatio
 	if err == nil {
 		err = a.executor.Publish(ctx, fact)
 	}
+	if err == nil && a.NoOps {
+		err = a.end(ctx, attempt)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil || a.NoOps {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running[w.Node] = append(slices.Clone(a.running[w.Node]), attempt)
+}
+
+// end ends an attempt as an executor does after a process that returned 0.
+func (a *agents) end(ctx context.Context, attempt train.Attempt) error {
+	attempt.Phase, attempt.Outcome, attempt.Exit, attempt.ExitedAt, attempt.Published = train.PhaseExited, train.OutcomeSucceeded, &train.Exit{}, time.Now().UTC(), true
+	if err := a.executor.Publish(ctx, event.OnceFact(attempt.Job, event.FactSucceeded, "end", event.Succeeded{Attempt: attempt.Number})); err != nil {
+		return err
+	}
+	return a.attempts.Put(ctx, string(attempt.Job), attempt)
 }
 
 // machine is the i-th node.

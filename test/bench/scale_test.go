@@ -125,13 +125,13 @@ func newSeen(b *testing.B, conn *bus.Bus) *seen {
 // await returns as soon as there are as many facts of a name.
 func (s *seen) await(fact string, n int) {
 	s.b.Helper()
-	timeout := time.After(20 * time.Minute)
+	const longest = 5 * time.Minute
 	for s.counts[fact] < n {
 		select {
 		case m := <-s.facts.facts:
 			s.counts[m.Parsed.Fact]++
-		case <-timeout:
-			s.b.Fatalf("%d facts %s of %d in 20 min; all: %v", s.counts[fact], fact, n, s.counts)
+		case <-time.After(longest):
+			s.b.Fatalf("no fact in %s: there are %d facts %s of %d; all: %v", longest, s.counts[fact], fact, n, s.counts)
 		}
 	}
 }

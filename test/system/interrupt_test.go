@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,6 +89,19 @@ func (c *cluster) answer(t *terminal, said, keys string) {
 	}
 }
 
+// awaitEnd waits until the program has ended. If that takes too long, it says what the program does.
+func (c *cluster) awaitEnd(t *terminal) {
+	c.t.Helper()
+	select {
+	case <-t.ended:
+	case <-time.After(time.Minute):
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.cmd.Process.Pid))
+		_ = t.cmd.Process.Signal(unix.SIGQUIT) // it prints its goroutines
+		<-t.ended
+		c.t.Fatalf("the program has not ended within a minute: %s\n%s", t.screen(), status)
+	}
+}
+
 const interrupt = "\x03"
 
 // Ctrl-C asks what becomes of the job: it goes on unless the person says otherwise, also if the person is impatient. A
@@ -114,7 +128,7 @@ func TestCtrlCAsksWhatBecomesOfTheJob(t *testing.T) {
 		c.answer(at, "begun", "")
 		c.answer(at, tc.id+": running", interrupt)
 		c.answer(at, "job "+tc.id+" runs on. Cancel it? [y/N] ", tc.keys)
-		<-at.ended
+		c.awaitEnd(at)
 		c.await(tc.id+" is "+string(tc.state), state(train.JobID(tc.id), tc.state))
 		if code := at.cmd.ProcessState.ExitCode(); code != tc.code {
 			t.Errorf("%s: exit code %d, want %d: %s", tc.id, code, tc.code, at.screen())

@@ -19,7 +19,7 @@ const detach = "\x1d"
 // ends waits for the end of a program on a terminal and checks its exit code.
 func (c *cluster) ends(at *terminal, code int) {
 	c.t.Helper()
-	<-at.ended
+	c.awaitEnd(at)
 	if got := at.cmd.ProcessState.ExitCode(); got != code {
 		c.t.Errorf("exit code %d, want %d:\n%s", got, code, at.screen())
 	}

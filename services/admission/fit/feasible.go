@@ -32,6 +32,9 @@ func (c *checker) feasible() {
 // labelled drops the nodes that lack the job's labels; it returns false if none remains.
 func (c *checker) labelled() bool {
 	labels := c.spec.NodeLabels
+	if len(labels) == 0 {
+		return true
+	}
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !n.Has(labels) })
 	if len(c.where.Nodes) == 0 {
 		c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s",

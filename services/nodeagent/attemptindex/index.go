@@ -37,6 +37,7 @@ type Index struct {
 
 	mu           sync.Mutex
 	byJob        map[train.JobID]bus.Entry[train.Attempt]
+	live         map[train.JobID]train.Attempt // those of byJob that are
 	byCapability map[string]train.JobID
 
 	// listing is held by the caller that lists the whole bucket. lastTry is when the last listing began, lastList
@@ -49,7 +50,7 @@ type Index struct {
 // New makes an empty index.
 func New(source Source) *Index {
 	return &Index{
-		source: source, byJob: map[train.JobID]bus.Entry[train.Attempt]{}, byCapability: map[string]train.JobID{},
+		source: source, byJob: map[train.JobID]bus.Entry[train.Attempt]{}, live: map[train.JobID]train.Attempt{}, byCapability: map[string]train.JobID{},
 		listing: make(chan struct{}, 1),
 	}
 }
@@ -77,11 +78,15 @@ func (x *Index) Put(e bus.Entry[train.Attempt], deleted bool) {
 	if found {
 		delete(x.byCapability, known.Value.CapabilityHash)
 		delete(x.byJob, job)
+		delete(x.live, job)
 	}
 	if deleted {
 		return
 	}
 	x.byJob[job] = e
+	if e.Value.Live() {
+		x.live[job] = e.Value
+	}
 	if e.Value.CapabilityHash != "" {
 		x.byCapability[e.Value.CapabilityHash] = job
 	}
@@ -93,8 +98,8 @@ func (x *Index) Live(node train.NodeID) []train.Attempt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var live []train.Attempt
-	for _, e := range x.byJob {
-		if a := e.Value; a.IsOn(node) && a.Live() {
+	for _, a := range x.live {
+		if a.IsOn(node) {
 			part := a.PartOn(node)
 			a.Node, a.Devices, a.Memory, a.Parts = node, part.Devices, part.Memory, nil
 			live = append(live, a)
@@ -111,8 +116,8 @@ func (x *Index) Elsewhere(node train.NodeID) []train.Attempt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var others []train.Attempt
-	for _, e := range x.byJob {
-		if a := e.Value; !a.IsOn(node) && a.Live() && a.Phase == train.PhaseRunning {
+	for _, a := range x.live {
+		if !a.IsOn(node) && a.Phase == train.PhaseRunning {
 			a.Node, a.Devices, a.Memory, a.Parts, a.PID, a.PIDStart, a.BootID = node, nil, 0, nil, 0, 0, ""
 			others = append(others, a)
 		}
