@@ -26,9 +26,11 @@ type cache struct {
 
 	mu sync.Mutex
 	// realm has the nodes on which attempts may be started.
-	realm    diff.Realm
-	jobs     map[train.JobID]bus.Entry[*train.Job]
+	realm diff.Realm
+	jobs  map[train.JobID]bus.Entry[*train.Job]
+	// attempts are the newest of all jobs, ended or not; live has the jobs with one that holds devices.
 	attempts map[train.JobID]bus.Entry[train.Attempt]
+	live     map[train.JobID]bool
 	reports  map[diff.ReportKey]train.AttemptReport
 	settings map[train.JobID]train.Setting
 	plan     acceptedPlan
@@ -40,7 +42,7 @@ func newCache(realm diff.Realm) *cache {
 	queue := newWorkqueue()
 	return &cache{
 		queue: queue, synced: &synced{queue: queue}, realm: realm,
-		jobs: map[train.JobID]bus.Entry[*train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
+		jobs: map[train.JobID]bus.Entry[*train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{}, live: map[train.JobID]bool{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, settings: map[train.JobID]train.Setting{}, tally: newAttemptTally(realm),
 	}
 }

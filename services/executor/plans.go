@@ -86,8 +86,8 @@ func (c *cache) follow(plan train.Plan) {
 			c.queue.add(id)
 		}
 	}
-	for id, e := range c.attempts {
-		if e.Value.Live() && (e.Value.Stop != train.StopNone || !c.plan.assigns(id, e.Value.Places())) {
+	for id := range c.live {
+		if a := c.attempts[id].Value; a.Stop != train.StopNone || !c.plan.assigns(id, a.Places()) {
 			c.queue.add(id)
 		}
 	}

@@ -29,6 +29,9 @@ func (c *cache) store(a train.Attempt, revision uint64) {
 		return
 	}
 	c.attempts[a.Job] = bus.Entry[train.Attempt]{Key: string(a.Job), Value: a, Revision: revision}
+	if delete(c.live, a.Job); a.Live() {
+		c.live[a.Job] = true
+	}
 	c.replaced(before.Value, a)
 }
 
@@ -68,6 +71,7 @@ func (c *cache) forgetAttempt(job train.JobID, revision uint64) {
 		return
 	}
 	delete(c.attempts, job)
+	delete(c.live, job)
 	c.replaced(before.Value, train.Attempt{Job: job})
 }
 
