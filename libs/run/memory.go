@@ -21,17 +21,18 @@ const (
 	// has left in a sync.Pool outlives one collection, and while work goes on, each round frees what it left meanwhile.
 	trimMore   = 2 * trimMost
 	trimRounds = 3
-	// trimRest bounds the part of the time that rounds take: the longer they take, the rarer they are.
+	// trimRest times the duration of the last rounds must pass before the next ones: they take at most a fiftieth of the
+	// time.
 	trimRest = 50
 )
 
 // trimMemory gives the memory that a burst of work has left back to the system, until ctx ends. The runtime would keep
 // garbage until the heap has doubled.
 func trimMemory(ctx context.Context) {
-	needed, took := uint64(0), time.Duration(0)
-	for tick.Pause(ctx, max(trimEvery, trimRest*took)) {
+	needed, pause := uint64(0), trimEvery
+	for tick.Pause(ctx, pause) {
+		pause = trimEvery
 		if heap() < needed+min(max(uint64(trimShare*float64(needed)), trimLeast), trimMost) {
-			took = 0
 			continue
 		}
 		began := time.Now()
@@ -43,7 +44,7 @@ func trimMemory(ctx context.Context) {
 				break
 			}
 		}
-		took = time.Since(began)
+		pause = max(pause, trimRest*time.Since(began))
 	}
 }
 

@@ -28,7 +28,7 @@ type cache struct {
 	// realm has the nodes on which attempts may be started.
 	realm diff.Realm
 	jobs  map[train.JobID]bus.Entry[*train.Job]
-	// attempts are the newest of all jobs, ended or not; live has the jobs with one that holds devices.
+	// attempts has the newest attempt of each job, ended or not; live has the jobs whose newest attempt holds devices.
 	attempts map[train.JobID]bus.Entry[train.Attempt]
 	live     map[train.JobID]bool
 	reports  map[diff.ReportKey]train.AttemptReport

@@ -29,9 +29,6 @@ func (c *cache) store(a train.Attempt, revision uint64) {
 		return
 	}
 	c.attempts[a.Job] = bus.Entry[train.Attempt]{Key: string(a.Job), Value: a, Revision: revision}
-	if delete(c.live, a.Job); a.Live() {
-		c.live[a.Job] = true
-	}
 	c.replaced(before.Value, a)
 }
 
@@ -71,7 +68,6 @@ func (c *cache) forgetAttempt(job train.JobID, revision uint64) {
 		return
 	}
 	delete(c.attempts, job)
-	delete(c.live, job)
 	c.replaced(before.Value, train.Attempt{Job: job})
 }
 
@@ -79,6 +75,9 @@ func (c *cache) forgetAttempt(job train.JobID, revision uint64) {
 // gives the freed devices.
 func (c *cache) replaced(before, after train.Attempt) {
 	c.queue.add(after.Job)
+	if delete(c.live, after.Job); after.Live() {
+		c.live[after.Job] = true
+	}
 	for _, device := range c.tally.replace(before, after) {
 		c.queue.add(c.plan.wanted[device]...)
 	}

@@ -25,7 +25,7 @@ type cache struct {
 	jobs    map[string]*train.Job
 	nodes   map[string]train.Node
 	silence silence
-	// attempts are the newest of all jobs, ended or not; live are those that hold devices.
+	// attempts has the newest attempt of each job, ended or not; live has those that hold devices.
 	attempts map[string]train.Attempt
 	live     map[string]train.Attempt
 	reports  map[string]train.AttemptReport

@@ -149,7 +149,7 @@ type newest struct {
 	// known says whether there is a plan, loaded whether that was asked.
 	known  bool
 	loaded bool
-	// crowded says that the newest plan has more than crowd waiting jobs more than the one before.
+	// crowded is set if the number of waiting jobs has grown by more than crowd since the plan before.
 	crowded bool
 	// spoiled says that the newest message is no plan of a planner. A program that starts finds only that one, so
 	// the plan must be published again.

@@ -126,10 +126,11 @@ func (a *agents) start(ctx context.Context, generation uint64, w train.Allocatio
 	if err == nil && a.NoOps {
 		err = a.end(ctx, attempt)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
-	}
-	if err != nil || a.NoOps {
+		return
+	case a.NoOps:
 		return
 	}
 	a.mu.Lock()

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sourcegraph/conc/pool"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -43,22 +41,10 @@ func BenchmarkCluster(b *testing.B) {
 	nodes, jobs := number(b, "SCALE_NODES", "1000"), number(b, "SCALE_RUNNING", "2000")
 	every := time.Duration(number(b, "SCALE_EVERY", "1000")) * time.Millisecond
 	for b.Loop() {
-		i := install(b)
-		i.start()
-		agents := i.agents(agentsOptions{URL: i.context.NATS, Keys: i.context.Keys, Nodes: nodes, Every: every})
-		conn, err := bus.Connect(b.Context(), bus.Config{URL: i.context.NATS, Keys: i.context.Keys, Name: "cli"})
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer conn.Close()
-		awaitNodes(b, conn, nodes)
+		i, agents, conn := startCluster(b, agentsOptions{Nodes: nodes, Every: every})
 		seen := newSeen(b, conn)
 		began := time.Now()
-		side := pool.New().WithMaxGoroutines(writers)
-		for n := range jobs {
-			side.Go(func() { submit(b, conn, train.JobID(fmt.Sprintf("job-%05d", n)), onGPU()) })
-		}
-		side.Wait()
+		submitAll(b, conn, jobs, func(int) train.Spec { return onGPU() })
 		seen.await(event.FactStarted, jobs)
 		b.ReportMetric(time.Since(began).Seconds(), "all-started-s")
 		tick.Pause(b.Context(), settled)
@@ -78,6 +64,17 @@ func BenchmarkCluster(b *testing.B) {
 		b.ReportMetric(0, "ns/op")
 		i.kill()
 	}
+}
+
+// startCluster starts an installation and the agents of its nodes, and returns when all nodes are known.
+func startCluster(b *testing.B, o agentsOptions) (*installed, *exec.Cmd, *bus.Bus) {
+	b.Helper()
+	i := install(b)
+	i.start()
+	o.URL, o.Keys = i.context.NATS, i.context.Keys
+	agents, conn := i.agents(o), i.connect()
+	awaitNodes(b, conn, o.Nodes)
+	return i, agents, conn
 }
 
 // awaitNodes waits until all nodes are known: before that, jobs for GPUs are refused.

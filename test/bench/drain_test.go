@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sourcegraph/conc/pool"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -20,24 +18,12 @@ import (
 func BenchmarkDrain(b *testing.B) {
 	jobs, nodes := number(b, "SCALE_JOBS", "10000"), number(b, "SCALE_NODES", "128")
 	for b.Loop() {
-		i := install(b)
-		i.start()
-		agents := i.agents(agentsOptions{URL: i.context.NATS, Keys: i.context.Keys, Nodes: nodes, Every: 5 * time.Second, NoOps: true})
-		conn, err := bus.Connect(b.Context(), bus.Config{URL: i.context.NATS, Keys: i.context.Keys, Name: "cli"})
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer conn.Close()
-		awaitNodes(b, conn, nodes)
+		i, agents, conn := startCluster(b, agentsOptions{Nodes: nodes, Every: 5 * time.Second, NoOps: true})
 		seen := newSeen(b, conn)
 		began, before := time.Now(), i.usedSeconds()
-		side := pool.New().WithMaxGoroutines(writers)
-		for n := range jobs {
-			side.Go(func() {
-				submit(b, conn, drained(n), train.Spec{Name: "no-op", Project: fmt.Sprintf("p%d", n%10), Command: []string{"true"}, Device: train.KindGPU, Devices: 1})
-			})
-		}
-		side.Wait()
+		submitAll(b, conn, jobs, func(n int) train.Spec {
+			return train.Spec{Name: "no-op", Project: fmt.Sprintf("p%d", n%10), Command: []string{"true"}, Device: train.KindGPU, Devices: 1}
+		})
 		seen.await(event.FactAdmitted, jobs)
 		b.ReportMetric(float64(jobs)/time.Since(began).Seconds(), "admitted/s")
 		seen.await(event.FactSucceeded, jobs)
@@ -58,8 +44,6 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-func drained(n int) train.JobID { return train.JobID(fmt.Sprintf("no-op-%06d", n)) }
-
 // checkSucceeded checks that the register has each job, and that it succeeded.
 func checkSucceeded(b *testing.B, conn *bus.Bus, jobs int) {
 	b.Helper()
@@ -77,7 +61,7 @@ func checkSucceeded(b *testing.B, conn *bus.Bus, jobs int) {
 	}
 	wrong := 0
 	for n := range jobs {
-		if states[string(drained(n))] != train.StateSucceeded {
+		if states[string(numbered(n))] != train.StateSucceeded {
 			wrong++
 		}
 	}

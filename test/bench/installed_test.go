@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sourcegraph/conc/pool"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -122,6 +120,17 @@ func (i *installed) ready(ctx context.Context) bool {
 	return response.StatusCode == http.StatusOK
 }
 
+// connect connects as the command line does, until the benchmark ends.
+func (i *installed) connect() *bus.Bus {
+	i.b.Helper()
+	conn, err := bus.Connect(i.b.Context(), bus.Config{URL: i.context.NATS, Keys: i.context.Keys, Name: "cli"})
+	if err != nil {
+		i.b.Fatal(err)
+	}
+	i.b.Cleanup(conn.Close)
+	return conn
+}
+
 func (i *installed) kill() {
 	if i.up != nil {
 		_ = i.up.Process.Kill()
@@ -134,19 +143,10 @@ func (i *installed) kill() {
 // that run end when the folder is removed.
 func (i *installed) queue(jobs int) {
 	i.b.Helper()
-	conn, err := bus.Connect(i.b.Context(), bus.Config{URL: i.context.NATS, Keys: i.context.Keys, Name: "cli"})
-	if err != nil {
-		i.b.Fatal(err)
-	}
-	defer conn.Close()
-	side := pool.New().WithMaxGoroutines(writers)
-	for n := range jobs {
-		side.Go(func() {
-			spec := train.Spec{Name: "long", Project: fmt.Sprintf("p%d", n%10), Command: untilRemoved(i.dir)}
-			submit(i.b, conn, train.JobID(fmt.Sprintf("job-%05d", n)), spec)
-		})
-	}
-	side.Wait()
+	conn := i.connect()
+	submitAll(i.b, conn, jobs, func(n int) train.Spec {
+		return train.Spec{Name: "long", Project: fmt.Sprintf("p%d", n%10), Command: untilRemoved(i.dir)}
+	})
 	for range tick.Every(i.b.Context(), time.Second) {
 		pending, err := conn.Pending(i.b.Context(), event.StreamJobs, "admission")
 		if err != nil {

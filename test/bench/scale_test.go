@@ -40,11 +40,7 @@ func BenchmarkLongQueue(b *testing.B) {
 		seen := newSeen(b, conn)
 		seen.await(event.FactStarted, 1)
 		began := time.Now()
-		side := pool.New().WithMaxGoroutines(writers)
-		for i := range jobs {
-			side.Go(func() { submit(b, conn, train.JobID(fmt.Sprintf("job-%05d", i)), long) })
-		}
-		side.Wait()
+		submitAll(b, conn, jobs, func(int) train.Spec { return long })
 		acknowledged := time.Since(began)
 		at := time.Now()
 		fact := event.Fact{Subject: event.JobSubject("running", event.FactCancelRequested), Key: "cancel", Body: event.CancelRequested{}}
@@ -70,6 +66,18 @@ func BenchmarkLongQueue(b *testing.B) {
 func untilRemoved(dir string) []string {
 	return []string{"sh", "-c", "while [ -d '" + dir + "' ]; do sleep 1; done"}
 }
+
+// submitAll submits n jobs side by side and returns when all are acknowledged.
+func submitAll(b *testing.B, conn *bus.Bus, n int, spec func(i int) train.Spec) {
+	b.Helper()
+	side := pool.New().WithMaxGoroutines(writers)
+	for i := range n {
+		side.Go(func() { submit(b, conn, numbered(i), spec(i)) })
+	}
+	side.Wait()
+}
+
+func numbered(i int) train.JobID { return train.JobID(fmt.Sprintf("job-%06d", i)) }
 
 func submit(b *testing.B, conn *bus.Bus, id train.JobID, spec train.Spec) {
 	if err := conn.Publish(b.Context(), event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {

@@ -97,7 +97,10 @@ func (c *cluster) awaitEnd(t *terminal) {
 	case <-time.After(time.Minute):
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.cmd.Process.Pid))
 		_ = t.cmd.Process.Signal(unix.SIGQUIT) // it prints its goroutines
-		<-t.ended
+		select {
+		case <-t.ended:
+		case <-time.After(10 * time.Second): // then something else holds the terminal
+		}
 		c.t.Fatalf("the program has not ended within a minute: %s\n%s", t.screen(), status)
 	}
 }

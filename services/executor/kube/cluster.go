@@ -44,7 +44,7 @@ const (
 	byNode    = "node"
 )
 
-// newCluster makes caches of one kind of object each. A factory of informers would link those of all kinds.
+// newCluster makes an informer for each kind of object that is read. An informer factory would link those of all kinds.
 func newCluster(client kubernetes.Interface, o Options, log *slog.Logger) (*cluster, error) {
 	c := &cluster{options: o, log: log, client: client, notReady: map[string]time.Time{}, pods: podCache{}}
 	c.nodes = coreinformers.NewNodeInformer(client, 0, cache.Indexers{})
@@ -60,7 +60,7 @@ func newCluster(client kubernetes.Interface, o Options, log *slog.Logger) (*clus
 	return c, nil
 }
 
-// watched returns all caches.
+// watched returns all informers.
 func (c *cluster) watched() []cache.SharedIndexInformer {
 	return append(slices.Collect(maps.Values(c.pods)), c.nodes)
 }

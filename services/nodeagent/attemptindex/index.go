@@ -37,7 +37,7 @@ type Index struct {
 
 	mu           sync.Mutex
 	byJob        map[train.JobID]bus.Entry[train.Attempt]
-	live         map[train.JobID]train.Attempt // those of byJob that are
+	live         map[train.JobID]train.Attempt // those of byJob that hold devices
 	byCapability map[string]train.JobID
 
 	// listing is held by the caller that lists the whole bucket. lastTry is when the last listing began, lastList

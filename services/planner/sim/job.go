@@ -24,8 +24,8 @@ type job struct {
 	shape  []int
 	device string
 	batch  train.Batch
-	// leaving says that it was asked to leave what it holds. It does so at a heartbeat if its code can, else at the end of
-	// its epoch.
+	// leaving is set once the job was asked to give up what it holds. It does at the next heartbeat if its code can save
+	// there, else at the end of the epoch.
 	leaving bool
 	// left are the times at which it was made to leave within the last hour.
 	left []train.Change
