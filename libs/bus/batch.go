@@ -38,7 +38,7 @@ const (
 
 // ConsumeBatches runs the consumer until ctx ends. It survives restarts of the server.
 func (b *Bus) ConsumeBatches(ctx context.Context, c BatchConsumer) error {
-	return b.persist(ctx, "consumer "+c.Name, func() error { return b.consumeBatches(ctx, c) })
+	return b.persist(ctx, "consumer "+c.Name, func(ctx context.Context) error { return b.consumeBatches(ctx, c) })
 }
 
 func (b *Bus) consumeBatches(ctx context.Context, c BatchConsumer) error {

@@ -78,8 +78,9 @@ type Bus struct {
 	// replicas is the number of replicas of each stream and bucket that Ensure makes.
 	replicas int
 
-	mu       sync.Mutex
-	watchers map[chan struct{}]struct{}
+	mu sync.Mutex
+	// readers end the round of each reading loop: see unbroken.
+	readers map[context.Context]context.CancelFunc
 	// committers are those of the streams that were written to. They work in writing, until closed.
 	committers map[string]*committer
 	writing    conc.WaitGroup
@@ -104,7 +105,7 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
-	b := &Bus{config: c, name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}, committers: map[string]*committer{}}
+	b := &Bus{config: c, name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), readers: map[context.Context]context.CancelFunc{}, committers: map[string]*committer{}}
 	if b.records = c.Records; b.records == nil {
 		b.records = NewRecords()
 	}
@@ -131,7 +132,6 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		// A publish while disconnected must fail now. It must not be stored later, after the caller got a timeout.
 		nats.ReconnectBufSize(-1),
-		nats.ConnectHandler(func(*nats.Conn) { b.wake() }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { b.connected(nc.ConnectedUrlRedacted()) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.refused(err) }),
@@ -244,28 +244,27 @@ func (b *Bus) answered(began time.Time, err error) {
 // Name returns the name under which facts are published.
 func (b *Bus) Name() string { return b.name }
 
-// wake tells every watcher that the connection is new.
-func (b *Bus) wake() {
+// unbroken returns a context for one round of a reading loop. It ends with ctx, and when what was on its way to the
+// reader may have been lost: when the connection is new, or a stream was made again.
+func (b *Bus) unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
+	round, end := context.WithCancel(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.watchers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+	b.readers[round] = end
+	return round, func() {
+		end()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.readers, round)
 	}
 }
 
-// reconnects returns a channel that is signalled after each reconnect, and a function that ends it.
-func (b *Bus) reconnects() (<-chan struct{}, func()) {
-	c := make(chan struct{}, 1)
+// wake ends the round of every reading loop: each begins again behind what it has handled.
+func (b *Bus) wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watchers[c] = struct{}{}
-	return c, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.watchers, c)
+	for _, end := range b.readers {
+		end()
 	}
 }
 

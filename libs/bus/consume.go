@@ -88,7 +88,7 @@ const consumeAtOnce = 256
 
 // Consume runs the consumer until ctx ends. It survives restarts of the server.
 func (b *Bus) Consume(ctx context.Context, c Consumer) error {
-	return b.persist(ctx, "consumer "+c.Name, func() error { return b.consume(ctx, c) })
+	return b.persist(ctx, "consumer "+c.Name, func(ctx context.Context) error { return b.consume(ctx, c) })
 }
 
 func (b *Bus) consume(ctx context.Context, c Consumer) error {
@@ -310,7 +310,7 @@ func retryDelay(delivered uint64) time.Duration {
 // ends. It calls f in order, once per message, also across restarts of the server.
 func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from uint64, f func(Message)) error {
 	next := from
-	return b.persist(ctx, "stream "+stream, func() error {
+	return b.persist(ctx, "stream "+stream, func(ctx context.Context) error {
 		if next == 0 {
 			last, err := b.LastSequence(ctx, stream)
 			if err != nil {
@@ -339,15 +339,20 @@ func (b *Bus) Between(ctx context.Context, stream string, filters []string, from
 	})
 }
 
-// persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back at some time.
-func (b *Bus) persist(ctx context.Context, what string, read func() error) error {
+// persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back at some time. A message
+// that was on its way when the connection broke comes to nobody, and no later message may come to show that: so each
+// round of the loop ends with the connection.
+func (b *Bus) persist(ctx context.Context, what string, read func(ctx context.Context) error) error {
 	for ctx.Err() == nil {
-		if err := read(); ctx.Err() == nil {
+		round, end := b.unbroken(ctx)
+		err := read(round)
+		broken := round.Err() != nil
+		end()
+		if ctx.Err() == nil {
 			b.log.Debug("reading interrupted", "what", what, "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(200 * time.Millisecond):
+		if !broken {
+			tick.Pause(ctx, 200*time.Millisecond)
 		}
 	}
 	return nil

@@ -107,6 +107,10 @@ type Guard struct {
 	working conc.WaitGroup
 
 	mu sync.Mutex
+	// heeding are the connections of the process. renewed is set once a stream was found to be made again, which their
+	// readers do not notice by themselves.
+	heeding []*Bus
+	renewed bool
 	// remembered is what was seen, and the losses that nobody has repaired yet.
 	remembered remembered
 	// missing are the streams that are not there now, partial the buckets that are being made again.
@@ -156,6 +160,9 @@ func (b *Bus) Heed(g *Guard) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.guard = g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.heeding = append(g.heeding, b)
 }
 
 func (g *Guard) run(ctx context.Context) {
@@ -167,6 +174,20 @@ func (g *Guard) run(ctx context.Context) {
 			if err := g.bus.Ensure(ctx); err == nil {
 				_ = g.look(ctx)
 			}
+		}
+		g.rouse()
+	}
+}
+
+// rouse has all readers of the process begin again if a stream was made again.
+func (g *Guard) rouse() {
+	g.mu.Lock()
+	renewed, heeding := g.renewed, g.heeding
+	g.renewed = false
+	g.mu.Unlock()
+	for _, b := range heeding {
+		if renewed {
+			b.wake()
 		}
 	}
 }
@@ -243,6 +264,9 @@ func (g *Guard) compare(there map[string]*Seen, at time.Time) error {
 
 // judge compares a stream with what was seen of it before; now is nil if it is missing.
 func (g *Guard) judge(name string, kind kindOf, before Seen, now *Seen, at time.Time) {
+	if now != nil && !now.Created.Equal(before.Created) {
+		g.renewed = true
+	}
 	if now != nil && kind.mends && now.madeAgainSince(before) {
 		g.log.Error("a stream was lost, and is made again: what it held comes back, or does not count", "stream", name)
 	}

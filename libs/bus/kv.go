@@ -285,49 +285,40 @@ func (k *KV[T]) emit(f func(key string, revision uint64, data []byte) error) mes
 }
 
 func (k *KV[T]) watch(ctx context.Context, f message, synced func(), patterns ...string) error {
-	wake, stop := k.bus.reconnects()
-	defer stop()
 	if synced == nil {
 		synced = func() {}
 	}
-	return k.bus.persist(ctx, "bucket "+k.bucket, func() error {
-		for ctx.Err() == nil {
-			lost, err := k.watchOnce(ctx, wake, patterns, f, synced)
-			if lost {
-				return err
-			}
-		}
-		return nil
+	return k.bus.persist(ctx, "bucket "+k.bucket, func(ctx context.Context) error {
+		return k.watchOnce(ctx, patterns, f, synced)
 	})
 }
 
-// watchOnce lists the bucket and watches it until it has to be listed again. lost says that the watch broke.
-func (k *KV[T]) watchOnce(ctx context.Context, wake <-chan struct{}, patterns []string, f message, synced func()) (lost bool, err error) {
+// watchOnce lists the bucket and watches it until it has to be listed again.
+func (k *KV[T]) watchOnce(ctx context.Context, patterns []string, f message, synced func()) error {
 	round, end := context.WithCancel(ctx)
+	defer end()
 	newest, err := k.bus.whole(round, k.bucket)
 	if err != nil {
-		end()
-		return true, err
+		return err
 	}
 	var seen atomic.Uint64
 	var listening conc.WaitGroup
 	listening.Go(func() {
 		defer end()
-		k.missesNothing(round, wake, len(patterns) > 0, &seen)
+		k.missesNothing(round, len(patterns) > 0, &seen)
 	})
 	err = k.scan(round, patterns, f, &seen, func() {
 		seen.Store(max(seen.Load(), newest)) // what was newest then is listed, or has gone
 		synced()
 	})
-	lost = round.Err() == nil
 	end()
 	listening.Wait()
-	return lost, err
+	return err
 }
 
-// missesNothing returns when the connection is new, when ctx ends, and when a watcher has not seen the newest revision
-// for a while. A narrow watcher cannot know what it should have seen, and lists its few keys again.
-func (k *KV[T]) missesNothing(ctx context.Context, wake <-chan struct{}, narrow bool, seen *atomic.Uint64) {
+// missesNothing returns when ctx ends, and when a watcher has not seen the newest revision for a while. A narrow
+// watcher cannot know what it should have seen, and lists its few keys again.
+func (k *KV[T]) missesNothing(ctx context.Context, narrow bool, seen *atomic.Uint64) {
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
 	if k.bus.OfNode() {
@@ -336,8 +327,6 @@ func (k *KV[T]) missesNothing(ctx context.Context, wake <-chan struct{}, narrow 
 	for before := uint64(0); ; {
 		select {
 		case <-ctx.Done():
-			return
-		case <-wake:
 			return
 		case <-check.C:
 		}

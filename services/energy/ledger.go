@@ -201,14 +201,24 @@ func (l *ledger) isClosed(job train.JobID) bool {
 	return l.closed[job]
 }
 
+// noteDeleted notes a job whose record was deleted and that has an account, or whose account is just being closed. The
+// id of such a job may be used again. The caller holds mu.
+func (l *ledger) noteDeleted(id train.JobID, deleted bool) {
+	_, ended := l.ended[id]
+	switch {
+	case deleted && (ended || l.closed[id]):
+		l.forgotten[id] = true
+	case !deleted && !l.closed[id]:
+		delete(l.forgotten, id)
+	}
+}
+
 // observe takes in a job's record from the register.
 func (l *ledger) observe(e bus.Entry[*train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	job := e.Value
-	if id := train.JobID(e.Key); deleted && l.closed[id] {
-		l.forgotten[id] = true
-	}
+	l.noteDeleted(train.JobID(e.Key), deleted)
 	if job.Resumed > 0 && !deleted && !job.State.Terminal() && l.closed[job.ID] {
 		l.reopened[job.ID], l.jobs[job.ID] = true, *job
 	}

@@ -2,6 +2,7 @@ package energy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -383,6 +384,26 @@ func TestAnAccountGoesWithTheRecordOfItsJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		await(k, "job.a", func(a train.Account) bool { return a.Job == "" })
+	}
+}
+
+func TestAJobIsDeletedBeforeItsAccountIsClosed(t *testing.T) {
+	t.Parallel()
+	k, ctx := newBooks(t), within(t)
+	l := open(t, k)
+	ended := bus.Entry[*train.Job]{Key: "a", Value: &train.Job{ID: "a", State: train.StateCancelled, FinishedAt: hour}}
+	l.observe(ended, false)
+	l.observe(bus.Entry[*train.Job]{Key: "a", Value: &train.Job{}}, true)
+	for range 2 {
+		if err := l.settle(ctx, hour.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, err := l.accounts.Get(ctx, "job.a"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("the account of the deleted job is still there: %+v, %v", a, err)
+	}
+	if len(l.forgotten)+len(l.closed) > 0 {
+		t.Errorf("left: forgotten %v, closed %v", l.forgotten, l.closed)
 	}
 }
 

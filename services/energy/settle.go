@@ -81,11 +81,17 @@ func (l *ledger) carry(ctx context.Context, id train.JobID, closed train.Account
 	return nil
 }
 
-// forget deletes the accounts of jobs that the register has deleted.
+// forget deletes the closed accounts of jobs that the register has deleted.
 func (l *ledger) forget(ctx context.Context) error {
 	l.mu.Lock()
-	ids := slices.Sorted(maps.Keys(l.forgotten))
+	var ids []train.JobID
+	for id := range l.forgotten {
+		if l.closed[id] {
+			ids = append(ids, id)
+		}
+	}
 	l.mu.Unlock()
+	slices.Sort(ids)
 	for _, id := range ids {
 		if err := errors.Join(remove(ctx, l.progress, contract.EnergyProgressKey(id)), remove(ctx, l.accounts, contract.AccountKey(id))); err != nil {
 			return fmt.Errorf("forget the account of %s: %w", id, err)

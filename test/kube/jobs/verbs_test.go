@@ -58,10 +58,11 @@ func TestVerbs(t *testing.T) {
 	}
 	y.job("v", "four epochs", epochs(4))
 	y.switchyard("requeue", "v")
-	if a := y.running("v", 3); a.StartedEpochs < 4 {
-		t.Errorf("attempt 3 begins after %d epochs, want four or more", a.StartedEpochs)
+	third := y.running("v", 3)
+	if third.StartedEpochs < 4 {
+		t.Errorf("attempt 3 begins after %d epochs, want four or more", third.StartedEpochs)
 	}
-	y.job("v", "five epochs", epochs(5))
+	y.job("v", "an epoch of attempt 3", epochs(third.StartedEpochs+1))
 	y.switchyard("cancel", "v")
 	y.state("v", train.StateCancelled)
 	y.switchyard("resume", "v")

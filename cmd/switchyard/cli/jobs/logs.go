@@ -362,10 +362,14 @@ func (r *logReader) card(ctx context.Context) {
 }
 
 // settled returns what is known about the job, with its energy. That is final about a second after the job's end, which
-// is worth a wait after a long run only.
+// is worth a wait after a long run only. Long after the end it is not measured at all.
 func (r *logReader) settled(ctx context.Context) (view.Detail, error) {
-	const part, most = 10, 3 * time.Second
-	wait, cancel := context.WithTimeout(ctx, min(time.Duration(r.job.RunSeconds*float64(time.Second))/part, most))
+	const part, most, fresh = 10, 3 * time.Second, 10 * time.Second
+	patience := min(time.Duration(r.job.RunSeconds*float64(time.Second))/part, most)
+	if time.Since(r.job.FinishedAt) > fresh {
+		patience = 0
+	}
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		d, err := r.yard.Job(ctx, string(r.job.ID), exit.Failed)
