@@ -23,6 +23,7 @@ func (y *yard) sample(entity, id, fact string, body any) {
 
 // A running job has another micro-batch when its heartbeats say so, and not before.
 func TestAMicroBatchIsConfirmedByHeartbeats(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	e := newRetuner(&shared{bus: y.bus, cache: newCache(diff.Realm{})}, nil)
 	a := train.Attempt{Job: "a", Number: 2, Node: "n1", Devices: []train.DeviceID{"cpu:0"}}
@@ -73,6 +74,7 @@ func TestAMicroBatchIsConfirmedByHeartbeats(t *testing.T) {
 // Code without heartbeats is not waited for once it is known to train: an epoch has ended, or only its output is
 // read.
 func TestAMicroBatchIsRefusedWithoutHeartbeats(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	a := train.Attempt{Job: "a", Number: 2, StartedEpochs: 3}
 	setting := train.Setting{Job: "a", Generation: 3, BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}
@@ -101,6 +103,7 @@ func TestAMicroBatchIsRefusedWithoutHeartbeats(t *testing.T) {
 
 // A power limit is applied when all devices were measured at it.
 func TestAPowerLimitIsConfirmedByMeasurements(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	e := newRetuner(&shared{bus: y.bus}, nil)
 	setting := train.Setting{Job: "a", Generation: 3, Values: map[string]float64{"power_limit_w": 150}}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,7 @@ func (y *yard) log(id train.JobID) string {
 
 // A job that continues another has a copy of its checkpoints: neither sees what becomes of the other.
 func TestAJobContinuesAnother(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	const folder = `set -e; cd "${SWITCHYARD_SNAPSHOTS_DIR:-/snapshots}/$JOB_UUID"; `
 	y.job("j1", command(folder+"echo one > model; ln -s model newest; ln -s /etc/passwd out; echo all > ../shared"))
@@ -73,6 +75,7 @@ func TestAJobContinuesAnother(t *testing.T) {
 func TestAJobContinuesFromFilesOfAPattern(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
+	y.agent(func(http.ResponseWriter, *http.Request) {})
 	first := command("mkdir ckpt; echo one > ckpt/1.pt; echo x > other")
 	first.Checkpoint = "ckpt/*.pt"
 	y.job("j1", first)
@@ -96,6 +99,7 @@ func TestAJobContinuesFromFilesOfAPattern(t *testing.T) {
 
 // A job whose folder was purged begins again, and its program is not told to load a checkpoint.
 func TestAPurgedJobBeginsAgain(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	spec := command("echo restarted $JOB_RESTARTED after $EPOCHS_DONE; exit 3")
 	y.job("j1", spec)
@@ -121,6 +125,7 @@ func TestAPurgedJobBeginsAgain(t *testing.T) {
 // A job goes on on another machine: its folder in a snapshots_dir that both machines see has the name that the first
 // machine made, and the program finds there what it has saved. Without such a folder it begins again.
 func TestAJobFindsItsCheckpointsFromAnotherMachine(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	const saves = `cd "${SWITCHYARD_SNAPSHOTS_DIR:-/snapshots}/$JOB_UUID" && echo "restarted $JOB_RESTARTED after $EPOCHS_DONE: $(cat model)"; echo "$JOB_UUID" >> model; exit 3`
 	shared, own := command(saves), command(saves)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestAPlanOfTenThousandJobsIsActedOn(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	var allocations []train.Allocation
 	for i := range 10_000 {

@@ -23,6 +23,7 @@ import (
 )
 
 func TestExecutorComesBack(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("long", command("echo start >> "+y.path("starts")+"; while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 5"))
 	y.job("short", command("while ! [ -e "+y.path("short-go")+" ]; do sleep 0.02; done"))
@@ -60,6 +61,7 @@ func TestExecutorComesBack(t *testing.T) {
 }
 
 func TestLostAttemptIsTriedAgainAndThenGivenUp(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	limit := 1
 	spec := command("echo $$ > " + y.path("pid") + "$SWITCHYARD_ATTEMPT; exec sleep 1000")
@@ -90,6 +92,7 @@ func TestLostAttemptIsTriedAgainAndThenGivenUp(t *testing.T) {
 }
 
 func TestOlderPlanIsRefused(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
 	y.planAs(7, on("j1", "cpu:0"))
@@ -119,6 +122,7 @@ func TestOlderPlanIsRefused(t *testing.T) {
 }
 
 func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.stop()
 	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
@@ -166,6 +170,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 }
 
 func TestRecordedOutcomeIsPublishedByTheNextExecutor(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.stop()
 	y.job("j1", command("true"))
@@ -179,6 +184,7 @@ func TestRecordedOutcomeIsPublishedByTheNextExecutor(t *testing.T) {
 }
 
 func TestStrayJobIsEnded(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
 	y.plan(on("j1", "cpu:0"))
@@ -202,6 +208,7 @@ func TestStrayJobIsEnded(t *testing.T) {
 }
 
 func TestSecondExecutorStandsBy(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("true"))
 	y.plan(on("j1", "cpu:0"))
@@ -218,6 +225,7 @@ func TestSecondExecutorStandsBy(t *testing.T) {
 }
 
 func TestBusGoesAway(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("ends", command("while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 4"))
 	y.job("stays", command("exec sleep 1000"))
@@ -244,6 +252,7 @@ func TestBusGoesAway(t *testing.T) {
 
 // An executor dies after it recorded that an attempt has to leave, and before it published so.
 func TestRequestedStopIsPublishedByTheNextExecutor(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
 	y.plan(on("j1", "cpu:0"))
@@ -307,6 +316,7 @@ func TestLostRecordsOfAttemptsAreMadeAgain(t *testing.T) {
 
 // An attempt whose job has no record is left alone, whatever plans say.
 func TestAnAttemptOfAJobWithoutARecordIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 5"))
 	y.plan(on("j1", "cpu:0"))

@@ -64,6 +64,7 @@ func (y *yard) leaves(job train.JobID, attempt, epochs int) {
 // A running job needs a restart for its wanted parameters: it leaves at the end of its epoch and is started again
 // with them, once, whenever executors are killed.
 func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.stop()
 	script := fmt.Sprintf(`echo $SWITCHYARD_ATTEMPT:$SWITCHYARD_PARAM_MEMORY_MIB >> %s; while ! [ -e %s-$SWITCHYARD_ATTEMPT ]; do sleep 0.05; done`, y.path("ledger"), y.path("leave"))
@@ -119,6 +120,7 @@ func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
 
 // An attempt may end before an executor records that it runs. Its experiment still learns what it was started with.
 func TestTheSettingOfAShortAttemptIsPublished(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("a", command(fmt.Sprintf("while ! [ -e %s ]; do sleep 0.05; done", y.path("leave-1"))))
 	y.plan(on("a", "cpu:0"))
@@ -158,6 +160,7 @@ func (y *yard) revision(job train.JobID) uint64 {
 // Cores that only the program applies, such as those of Spark's executors, are none of its own processes: they need a
 // restart, where other cores would be set at once.
 func TestWhatOnlyTheProgramAppliesNeedsARestart(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
 	kv, err := bus.OpenKV[train.Setting](t.Context(), y.bus, contract.Settings)
@@ -173,6 +176,7 @@ func TestWhatOnlyTheProgramAppliesNeedsARestart(t *testing.T) {
 
 // The job may already have what is wanted after all, and a job that does not leave in time goes on with what it has.
 func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
 	small, large := map[string]float64{"memory_mib": 512}, map[string]float64{"memory_mib": 1024}
@@ -204,6 +208,7 @@ func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
 // A job that was asked to leave for its parameters is asked again when its devices are given away. Its grace period
 // counts from the first request.
 func TestAPlanGoesBeforeARetune(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
 	y.setting("a", 1, map[string]float64{"memory_mib": 512})
@@ -221,6 +226,7 @@ func TestAPlanGoesBeforeARetune(t *testing.T) {
 
 // A withdrawn setting makes no job leave.
 func TestAWithdrawnSettingIsNoReasonToLeave(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
 	y.setting("a", 1, map[string]float64{"memory_mib": 512})

@@ -17,6 +17,7 @@ import (
 )
 
 func TestPlanToSuccess(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("echo hello from $SWITCHYARD_JOB"))
 	y.plan(on("j1", "cpu:0"))
@@ -48,6 +49,7 @@ func TestPlanToSuccess(t *testing.T) {
 }
 
 func TestFailuresArePublished(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("status", command("echo no good; exit 3"))
 	y.job("missing", train.Spec{Command: []string{"no-such-program"}})
@@ -71,6 +73,7 @@ func TestFailuresArePublished(t *testing.T) {
 
 // A killed executor leaves its jobs running; the next one finds them, also those that ended meanwhile.
 func TestPreemptionAndResumption(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command(`echo "attempt $SWITCHYARD_ATTEMPT restarted $JOB_RESTARTED done $EPOCHS_DONE"; while ! [ -e `+y.path("go")+`$SWITCHYARD_ATTEMPT ]; do sleep 0.02; done`))
 	y.plan(on("j1", "cpu:0"))
@@ -108,6 +111,7 @@ func TestPreemptionAndResumption(t *testing.T) {
 // A plan takes the devices and the next one gives them back before the code was answered: it goes on, and may be
 // asked again.
 func TestAStopIsWithdrawn(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
 	y.plan(on("j1", "cpu:0"))
@@ -125,6 +129,7 @@ func TestAStopIsWithdrawn(t *testing.T) {
 }
 
 func TestGraceRunsOut(t *testing.T) {
+	t.Parallel()
 	y := newYard(t, "--stop-grace=50ms")
 	y.job("j1", command("trap '' TERM; while :; do sleep 0.02; done"))
 	y.plan(on("j1", "cpu:0"))
@@ -137,6 +142,7 @@ func TestGraceRunsOut(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("waits", command("true"))
 	y.job("runs", command("touch "+y.path("runs")+"; exec sleep 1000"))
@@ -177,6 +183,7 @@ func TestSettings(t *testing.T) {
 
 // A job finds its folders under the names that its user knows, with mounts and without.
 func TestFoldersOfAJob(t *testing.T) {
+	t.Parallel()
 	for _, mounts := range []string{"auto", "never"} {
 		t.Run(mounts, func(t *testing.T) {
 			y := newYard(t, "--job-mounts="+mounts)
@@ -214,6 +221,7 @@ func TestFoldersOfAJob(t *testing.T) {
 }
 
 func TestOneProcessPerDevice(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	spec := command("echo rank $RANK/$LOCAL_RANK of $WORLD_SIZE on $(grep Cpus_allowed_list /proc/self/status | cut -f2)")
 	spec.Launch, spec.MinDevices = train.LaunchPerDevice, 2
@@ -231,6 +239,7 @@ func TestOneProcessPerDevice(t *testing.T) {
 }
 
 func TestCustomFolderThatIsGone(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", train.Spec{Command: []string{"true"}, CustomDir: "/no/such/folder"})
 	y.plan(on("j1", "cpu:0"))
@@ -240,6 +249,7 @@ func TestCustomFolderThatIsGone(t *testing.T) {
 }
 
 func TestLogRequestsAreRefusedWithAReason(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("true"))
 	y.plan(on("j1", "cpu:0"))

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +37,7 @@ func TestWhatCodeCouldNotReportIsHandedOver(t *testing.T) {
 	})
 	var mu sync.Mutex
 	var got []string
-	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	y.agent(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		got = append(got, r.Method+" "+filepath.Base(r.URL.Path))
@@ -48,13 +47,7 @@ func TestWhatCodeCouldNotReportIsHandedOver(t *testing.T) {
 		if len(got) == 2 { // for a moment it has no bus
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-	}))
-	t.Cleanup(agent.Close)
-	_, err := y.nodes.Modify(t.Context(), "n1", func(n *train.Node) (bool, error) {
-		n.JobAPI = strings.TrimPrefix(agent.URL, "http://")
-		return true, nil
 	})
-	y.must(err)
 	a := y.attempt("j1", "its end is published", published)
 	mu.Lock()
 	defer mu.Unlock()

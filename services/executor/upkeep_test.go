@@ -25,6 +25,7 @@ import (
 
 // The host has another name: what runs here is still found, and devices that it holds are not given again.
 func TestAnotherNodesDataFolderIsRefused(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
 	y.plan(on("j1", "cpu:0"))
@@ -44,6 +45,7 @@ func TestAnotherNodesDataFolderIsRefused(t *testing.T) {
 
 // An admitted folder becomes a link before the job starts.
 func TestFolderThatBecameALink(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	dir := t.TempDir()
 	for _, name := range []string{"custom", "elsewhere"} {
@@ -79,6 +81,7 @@ func TestFolderThatBecameALink(t *testing.T) {
 
 // The records of jobs that ended long ago are deleted with their files; the jobs do not come back, and others stay.
 func TestOldRecordsAreDeleted(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	for _, id := range []train.JobID{"old", "new", "waits"} {
 		y.job(id, command("echo $SWITCHYARD_JOB >> "+y.path("ledger")))
@@ -190,6 +193,7 @@ func TestCacheForgetsEndedJobs(t *testing.T) {
 
 // A launch that fails is retried with growing delays, not at each look.
 func TestFailedLaunchesWait(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	y.stop()
 	b := local.New(y.dir, local.Supervisor{}, prepare.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})

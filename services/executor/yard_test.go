@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,6 +112,18 @@ func newYardIn(t *testing.T, dir string, args ...string) *yard {
 	t.Cleanup(y.killAll)
 	y.run(args...)
 	return y
+}
+
+// agent has the agent of the node answer, which is away otherwise.
+func (y *yard) agent(answer http.HandlerFunc) {
+	y.t.Helper()
+	agent := httptest.NewServer(answer)
+	y.t.Cleanup(agent.Close)
+	_, err := y.nodes.Modify(y.t.Context(), "n1", func(n *train.Node) (bool, error) {
+		n.JobAPI = strings.TrimPrefix(agent.URL, "http://")
+		return true, nil
+	})
+	y.must(err)
 }
 
 // serve starts the server over what it stored before.
