@@ -37,7 +37,7 @@ func (k Keys) Accounts() (string, error) {
 		return "", err
 	}
 	for _, node := range names {
-		if nodes[node], err = k.node(node).public(Node); err != nil {
+		if nodes[node], err = k.OfNode(node).public(Node); err != nil {
 			return "", err
 		}
 	}

@@ -94,7 +94,7 @@ func (k Keys) certify(hosts []string) error {
 	nodes, unknown := k.Nodes()
 	err = errors.Join(err, unknown)
 	for _, node := range nodes {
-		err = errors.Join(err, a.deploy(string(k.node(node)), Node, nil))
+		err = errors.Join(err, a.deploy(string(k.OfNode(node)), Node, nil))
 	}
 	return errors.Join(err, a.deploy(filepath.Join(string(k), server), server, hosts))
 }

@@ -54,22 +54,22 @@ func (k Keys) Nodes() ([]string, error) {
 	}
 	var nodes []string
 	for _, e := range entries {
-		if isNodeName(e.Name()) && k.node(e.Name()).File(Node) != "" {
+		if isNodeName(e.Name()) && k.OfNode(e.Name()).File(Node) != "" {
 			nodes = append(nodes, e.Name())
 		}
 	}
 	return nodes, nil
 }
 
-// node returns the folder of the agent of a node.
-func (k Keys) node(name string) Keys { return Keys(filepath.Join(string(k), nodesFolder, name)) }
+// OfNode returns the folder of the agent of a node.
+func (k Keys) OfNode(name string) Keys { return Keys(filepath.Join(string(k), nodesFolder, name)) }
 
 // AddNode makes the key of a node's agent, unless it has one. The folder keys/nodes/NAME is the agent's --keys.
 func (k Keys) AddNode(name string) error {
 	if !isNodeName(name) {
 		return fmt.Errorf("node %.80q: want 1 to 64 letters, digits, '-' or '_', as its agent names itself", name)
 	}
-	own := k.node(name)
+	own := k.OfNode(name)
 	if own.File(Node) != "" {
 		return nil
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -41,13 +43,12 @@ const (
 )
 
 // agents write what the agents and executors of nodes do: records of nodes every five seconds, an interval of the
-// meters and a heartbeat of each job every Every, reports every five seconds, and attempts as plans say.
+// meters and a heartbeat of each job every Every, reports every five seconds, and attempts as plans say. Each agent has
+// a connection and a key of its own, as on a machine of its own.
 type agents struct {
 	agentsOptions
-	agent, executor *bus.Bus
-	nodes           *bus.KV[train.Node]
-	reports         *bus.KV[train.AttemptReport]
-	attempts        *bus.KV[train.Attempt]
+	executor *bus.Bus
+	attempts *bus.KV[train.Attempt]
 
 	mu sync.Mutex
 	// running are the attempts of each node, of has the node of each job.
@@ -70,16 +71,7 @@ func playAgents(text string) int {
 }
 
 func (a *agents) run(ctx context.Context) (err error) {
-	if a.agent, err = bus.Connect(ctx, bus.Config{URL: a.URL, Keys: a.Keys, Name: "nodeagent"}); err != nil {
-		return err
-	}
 	if a.executor, err = bus.Connect(ctx, bus.Config{URL: a.URL, Keys: a.Keys, Name: "executor"}); err != nil {
-		return err
-	}
-	if a.nodes, err = bus.OpenKV(ctx, a.agent, contract.Nodes); err != nil {
-		return err
-	}
-	if a.reports, err = bus.OpenKV(ctx, a.agent, contract.Reports); err != nil {
 		return err
 	}
 	if a.attempts, err = bus.OpenKV(ctx, a.executor, contract.Attempts); err != nil {
@@ -159,6 +151,15 @@ func machine(i int) train.Node {
 // node plays one agent.
 func (a *agents) node(ctx context.Context, i int) error {
 	n := machine(i)
+	agent, err := bus.Connect(ctx, bus.Config{URL: a.URL, Keys: string(identity.Keys(a.Keys).OfNode(string(n.ID))), Name: identity.Agent})
+	if err != nil {
+		return err
+	}
+	var nodes *bus.KV[train.Node]
+	var reports *bus.KV[train.AttemptReport]
+	if err := errors.Join(bus.Open(ctx, agent, contract.Nodes, &nodes), bus.Open(ctx, agent, contract.Reports, &reports)); err != nil {
+		return err
+	}
 	tick.Pause(ctx, a.Every*time.Duration(i)/time.Duration(a.Nodes))
 	before, sequence := time.Now().UTC(), 0
 	for now := range tick.Every(ctx, a.Every) {
@@ -171,13 +172,13 @@ func (a *agents) node(ctx context.Context, i int) error {
 			facts = append(facts, measured(n, running, sequence, before, now))
 		}
 		before = now
-		err := a.agent.PublishTogether(ctx, facts...)
+		err := agent.PublishTogether(ctx, facts...)
 		if slow {
 			n.SeenAt = now
-			err = a.nodes.Put(ctx, string(n.ID), n)
+			err = nodes.Put(ctx, string(n.ID), n)
 			for _, r := range running {
 				report := train.AttemptReport{Job: r.Job, Attempt: 1, Spoke: true, Steps: train.Steps{Total: stepsOfBeat * sequence, Done: stepsOfBeat * sequence, Seconds: 0.1, At: now}}
-				err = a.reports.Put(ctx, contract.ReportKey(r.Job, 1), report)
+				err = reports.Put(ctx, contract.ReportKey(r.Job, 1), report)
 			}
 		}
 		if err != nil {

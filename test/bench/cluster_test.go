@@ -70,6 +70,11 @@ func BenchmarkCluster(b *testing.B) {
 func startCluster(b *testing.B, o agentsOptions) (*installed, *exec.Cmd, *bus.Bus) {
 	b.Helper()
 	i := install(b)
+	for n := range o.Nodes {
+		if err := i.keys().AddNode(string(machine(n).ID)); err != nil {
+			b.Fatal(err)
+		}
+	}
 	i.start()
 	o.URL, o.Keys = i.context.NATS, i.context.Keys
 	agents, conn := i.agents(o), i.connect()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -78,6 +79,9 @@ func install(b *testing.B) *installed {
 	b.Cleanup(i.kill)
 	return i
 }
+
+// keys is the folder of the installation's keys.
+func (i *installed) keys() identity.Keys { return identity.KeysOf(i.dir) }
 
 func (i *installed) command(ctx context.Context, words ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(i.programs, "switchyard"), words...)
