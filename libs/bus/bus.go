@@ -79,7 +79,7 @@ type Bus struct {
 	replicas int
 
 	mu sync.Mutex
-	// readers end the round of each reading loop: see unbroken.
+	// readers has a function for each reading loop that ends its present round: see unbroken.
 	readers map[context.Context]context.CancelFunc
 	// committers are those of the streams that were written to. They work in writing, until closed.
 	committers map[string]*committer

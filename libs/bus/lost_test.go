@@ -87,7 +87,7 @@ func TestAMessageThatIsLostOnItsWayComesAgain(t *testing.T) {
 	}
 }
 
-// expectRepeats is expect for a reader that may handle messages again after its connection broke.
+// expectRepeats waits for messages in order, as expect does, but allows that earlier ones come again.
 func expectRepeats(t *testing.T, seen <-chan uint64, from, to uint64) {
 	t.Helper()
 	ctx := within(t)

@@ -114,7 +114,7 @@ func newYardIn(t *testing.T, dir string, args ...string) *yard {
 	return y
 }
 
-// agent has the agent of the node answer, which is away otherwise.
+// agent starts an agent of the node that answers so. Without it, the agent is away.
 func (y *yard) agent(answer http.HandlerFunc) {
 	y.t.Helper()
 	agent := httptest.NewServer(answer)
