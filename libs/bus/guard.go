@@ -107,8 +107,8 @@ type Guard struct {
 	working conc.WaitGroup
 
 	mu sync.Mutex
-	// heeding are the connections of the process. renewed is set when the guard finds that a stream was made again: readers
-	// do not notice that by themselves.
+	// heeding are the connections of the process. renewed is set when the guard finds that a stream was made again, which
+	// readers do not notice by themselves.
 	heeding []*Bus
 	renewed bool
 	// remembered is what was seen, and the losses that nobody has repaired yet.
