@@ -9,13 +9,18 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 )
+
+// errFull says that agents report more than is stored.
+var errFull = errors.New("too many reports wait: try again")
 
 // ErrForeign says that an agent reports about an attempt that does not run on its node.
 var ErrForeign = errors.New("not of this node")
@@ -25,8 +30,8 @@ const (
 	// uses numbers around 10,000.
 	codeForeign jetstream.ErrorCode = 31001
 	codeLater   jetstream.ErrorCode = 31002
-	// relayRoom is how many messages may wait for a relay.
-	relayRoom = 4096
+	// relayRoom is how many messages may wait for a relay, relayBytes how large those are that wait for the disk.
+	relayRoom, relayBytes = 4096, 64 << 20
 	// responsePrefix begins the subjects on which the server takes answers to another account.
 	responsePrefix = "_R_."
 	// headerImported is what the server says about a message that has crossed from another account.
@@ -39,13 +44,25 @@ func isForeign(err error) bool {
 	return refused && api.ErrorCode == codeForeign
 }
 
-// Relay takes what the agents of other machines report about jobs, until ctx ends. allow says whether a message of a
-// node's agent may be stored. If so it goes on to the server as it is, whose answer goes back as it is: batches, keys
-// and comparisons work as without a relay. ErrForeign is final for the agent; it tries again after any other error.
+// relay stores what the agents of other machines report.
+type relay struct {
+	*Bus
+	// inbox begins the subjects on which the server answers to batches.
+	inbox string
+	// allow says whether a message of a node's agent may be stored.
+	allow func(ctx context.Context, node string, m Message) error
+	// waiting is the size of the messages that wait for the disk.
+	waiting atomic.Int64
+}
+
+// Relay stores what the agents of other machines report, until ctx ends, if allow says that a node's agent may.
+// ErrForeign is final for the agent; it tries again after any other error. Each agent has little to store at a time,
+// for which the server would sync its disk message by message; what comes from many of them is stored together. Batches
+// go on to the server as they are, whose answer goes back as it is. To an agent all is as without a relay.
 func (b *Bus) Relay(ctx context.Context, allow func(ctx context.Context, node string, m Message) error) error {
 	arrived, answers := make(chan *nats.Msg, relayRoom), make(chan *nats.Msg, relayRoom)
-	inbox := b.nc.NewInbox()
-	back, err := b.nc.ChanSubscribe(inbox+".*", answers)
+	r := &relay{Bus: b, inbox: b.nc.NewInbox(), allow: allow}
+	back, err := b.nc.ChanSubscribe(r.inbox+".*", answers)
 	if err != nil {
 		return fmt.Errorf("relay answers to agents: %w", err)
 	}
@@ -60,44 +77,91 @@ func (b *Bus) Relay(ctx context.Context, allow func(ctx context.Context, node st
 		case <-ctx.Done():
 			return nil
 		case m := <-answers:
-			to, err := hex.DecodeString(strings.TrimPrefix(m.Subject, inbox+"."))
+			to, err := hex.DecodeString(strings.TrimPrefix(m.Subject, r.inbox+"."))
 			if err == nil {
 				err = b.nc.PublishMsg(&nats.Msg{Subject: string(to), Header: m.Header, Data: m.Data})
 			}
-			b.relayed(m, err)
+			r.note(m, err)
 		case m := <-arrived:
-			b.relayed(m, b.relay(ctx, m, inbox, allow))
+			r.note(m, r.take(ctx, m))
 		}
 	}
 }
 
-func (b *Bus) relayed(m *nats.Msg, err error) {
+func (r *relay) note(m *nats.Msg, err error) {
 	if err != nil {
-		b.log.Debug("a report of an agent was not relayed", "subject", m.Subject, "error", err)
+		r.log.Debug("a report of an agent was not stored", "subject", m.Subject, "error", err)
 	}
 }
 
-// relay passes a message on, or refuses it.
-func (b *Bus) relay(ctx context.Context, m *nats.Msg, inbox string, allow func(context.Context, string, Message) error) error {
+// take begins to store a message, or refuses it. Messages wait for the disk side by side, in their order.
+func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	node, subject, _ := strings.Cut(strings.TrimPrefix(m.Subject, identity.ReportPrefix), ".")
 	on := &nats.Msg{Subject: subject, Data: m.Data, Header: maps.Clone(m.Header)}
 	on.Header.Del(headerImported)
-	answered := strings.HasPrefix(m.Reply, responsePrefix)
-	if err := allow(ctx, node, b.newMessage(subject, m.Header, m.Data, 0, time.Now())); err != nil {
-		if !answered {
-			return err
+	read := r.newMessage(subject, m.Header, m.Data, 0, time.Now())
+	if err := r.allow(ctx, node, read); err != nil {
+		return errors.Join(err, r.answer(m, refusedReport(err)))
+	}
+	if on.Header.Get(headerBatchID) != "" {
+		if isAnswered(m) {
+			on.Reply = r.inbox + "." + hex.EncodeToString([]byte(m.Reply))
 		}
-		return errors.Join(err, b.nc.Publish(m.Reply, refusedReport(err)))
+		return r.nc.PublishMsg(on)
 	}
-	if answered {
-		on.Reply = inbox + "." + hex.EncodeToString([]byte(m.Reply))
+	if r.waiting.Load() > relayBytes {
+		return errors.Join(errFull, r.answer(m, refusedReport(errFull)))
 	}
-	return b.nc.PublishMsg(on)
+	r.waiting.Add(int64(m.Size()))
+	stream := event.StreamOf(read.Parsed)
+	if bucket, is := strings.CutPrefix(subject, "$KV."); is {
+		bucket, _, _ = strings.Cut(bucket, ".")
+		stream = bucketPrefix + bucket
+	}
+	c := r.committer(stream)
+	w := &write{msg: on}
+	store := func(ctx context.Context) (uint64, error) { return c.writeOne(ctx, w) } // a deletion or a question would spoil the batch of others
+	if on.Header.Get(headerRollup) == "" {
+		w = c.enter(on, factID{})
+		store = func(ctx context.Context) (uint64, error) { return c.await(ctx, w) }
+	}
+	r.beside(func() {
+		defer r.waiting.Add(-int64(m.Size()))
+		r.note(m, r.settle(ctx, m, stream, store))
+	})
+	return nil
 }
 
-// refusedReport is a refusal in the form of the server's answers.
+// settle answers when a message is stored, or when the agent does not wait any more. A repetition is an answer like any
+// other: the committer has seen that it is one.
+func (r *relay) settle(ctx context.Context, m *nats.Msg, stream string, store func(context.Context) (uint64, error)) error {
+	ctx, stop := context.WithTimeout(ctx, storeTime)
+	defer stop()
+	sequence, err := store(ctx)
+	if err != nil {
+		return errors.Join(err, r.answer(m, refusedReport(err)))
+	}
+	stored, _ := json.Marshal(jetstream.PubAck{Stream: stream, Sequence: sequence}) //nolint:errchkjson // texts and a number
+	return r.answer(m, stored)
+}
+
+// answer answers the agent, if it waits for that.
+func (r *relay) answer(m *nats.Msg, data []byte) error {
+	if !isAnswered(m) {
+		return nil
+	}
+	return r.nc.Publish(m.Reply, data)
+}
+
+// isAnswered reports whether an agent waits for an answer to a message, on a subject that the server has chosen.
+func isAnswered(m *nats.Msg) bool { return strings.HasPrefix(m.Reply, responsePrefix) }
+
+// refusedReport is a refusal in the form of the server's answers; one of the server goes back as it is.
 func refusedReport(err error) []byte {
-	refusal := jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: codeLater, Description: err.Error()}
+	refusal := &jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: codeLater, Description: err.Error()}
+	if of, is := errors.AsType[*jetstream.APIError](err); is {
+		refusal = of
+	}
 	if errors.Is(err, ErrForeign) {
 		refusal.Code, refusal.ErrorCode = http.StatusForbidden, codeForeign
 	}

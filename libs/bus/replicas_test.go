@@ -123,6 +123,8 @@ func TestAgentsWorkOnWhenALeaderGoes(t *testing.T) {
 	var listening conc.WaitGroup
 	defer listening.Wait()
 	defer stop()
+	admission := connect("admission", string(keys), strings.Join(urls, ","))
+	listening.Go(func() { _ = admission.Relay(watching, anyReport) })
 	for node, agent := range agents {
 		seen[node] = make(chan int, 100)
 		theirs, err := bus.OpenKV(ctx, agent, contract.Attempts)

@@ -90,25 +90,26 @@ func (k Keys) AddNode(name string) error {
 	return nil
 }
 
-// ReportPrefix begins the subjects on which admission gets what the agents of nodes report about jobs: the node and the
-// subject for which it is meant follow.
+// ReportPrefix begins the subjects on which admission gets what the agents of nodes report: the node and the subject for
+// which it is meant follow.
 const ReportPrefix = "switchyard.admission.reported."
 
 // NodePermissions returns what the agent of a node may do. Facts and records that name a node in their subject are its
-// own alone. Those about a job go through admission, which knows on which nodes the job runs.
+// own alone. Those about a job go through admission, which knows on which nodes the job runs, and all other facts do,
+// since admission stores those of many nodes together. The record by which a node is alive depends on no service.
 func NodePermissions(node string) Permissions {
-	own, reports := nodeWriting(node)
-	return Permissions{Publish: slices.Concat(nodeReading(), own, reports), Subscribe: append(republishedToNodes(), InboxPrefix(Node)+".>")}
+	direct, reports := nodeWriting(node)
+	return Permissions{Publish: slices.Concat(nodeReading(), direct, reports), Subscribe: append(republishedToNodes(), InboxPrefix(Node)+".>")}
 }
 
-// nodeWriting returns the subjects of what the agent of a node writes: its own, and its reports about jobs.
-func nodeWriting(node string) (own, reports []string) {
-	own = []string{"switchyard.bus.trouble"}
+// nodeWriting returns the subjects of what the agent of a node writes: to the server, and through admission.
+func nodeWriting(node string) (direct, reports []string) {
+	direct = []string{"switchyard.bus.trouble"}
 	for _, k := range event.Kinds() {
 		switch {
 		case k.Publisher != Agent:
-		case strings.HasPrefix(k.Key, "node/<id>/"):
-			own = append(own, "yard."+k.Entity+"."+node+"."+k.Fact+".*")
+		case AboutNode(k):
+			reports = append(reports, "yard."+k.Entity+"."+node+"."+k.Fact+".*")
 		default:
 			reports = append(reports, "yard."+k.Entity+".*."+k.Fact+".*")
 		}
@@ -118,14 +119,17 @@ func nodeWriting(node string) (own, reports []string) {
 			switch {
 			case r.Writer != Agent:
 			case r.Key == "<node>":
-				own = append(own, "$KV."+k.Name+"."+node)
+				direct = append(direct, "$KV."+k.Name+"."+node)
 			default:
 				reports = append(reports, "$KV."+k.Name+".*.*") // <job>.<attempt>
 			}
 		}
 	}
-	return own, reports
+	return direct, reports
 }
+
+// AboutNode reports whether an agent states facts of a kind about its node, rather than about a job.
+func AboutNode(k event.Kind) bool { return k.Publisher == Agent && strings.HasPrefix(k.Key, "node/<id>/") }
 
 // nodeReading are the requests by which an agent reads. They make nothing on the server: a consumer could deliver to
 // any subject of the account in which it is. Jobs, with commands and environment, are not among what it reads.
@@ -175,14 +179,14 @@ func nodeExports(nodes []string) (lines []string) {
 	for i, node := range nodes {
 		accounts[i] = nodeAccount(node)
 	}
-	own, reports := nodeWriting("*")
+	direct, reports := nodeWriting("*")
 	for i, subject := range reports {
 		reports[i] = ReportPrefix + "*." + subject
 	}
 	for _, subject := range republishedToNodes() {
 		lines = append(lines, fmt.Sprintf("{stream: %q, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
-	for _, subject := range slices.Concat(nodeReading(), own, reports) {
+	for _, subject := range slices.Concat(nodeReading(), direct, reports) {
 		// A direct request for several messages has several answers.
 		lines = append(lines, fmt.Sprintf("{service: %q, response: stream, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
@@ -198,8 +202,8 @@ func writeNodeAccount(b *strings.Builder, node, public string) {
 	for _, subject := range republishedToNodes() {
 		fmt.Fprintf(b, "      {stream: {account: %s, subject: %q}}\n", Account, subject)
 	}
-	own, reports := nodeWriting(node)
-	for _, subject := range append(nodeReading(), own...) {
+	direct, reports := nodeWriting(node)
+	for _, subject := range append(nodeReading(), direct...) {
 		fmt.Fprintf(b, "      {service: {account: %s, subject: %q}}\n", Account, subject)
 	}
 	for _, subject := range reports {

@@ -181,11 +181,6 @@ func TestAnAgentWorksFromItsAccount(t *testing.T) {
 	if err := own.Put(t.Context(), "n1", train.Node{ID: "n1"}); err != nil {
 		t.Errorf("its own record: %v", err)
 	}
-	if err := agent.Publish(t.Context(), event.Fact{
-		Subject: event.Subject{Entity: "energy", ID: "n1", Fact: event.FactMeasured, Version: 1}, Key: "node/n1/b/1", Body: event.Measured{},
-	}); err != nil {
-		t.Errorf("its own fact: %v", err)
-	}
 }
 
 // An agent asks for what it was not told: if a message of the server is lost, and if only a later one comes.

@@ -15,11 +15,12 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// reported lets the agents of other machines report about the attempts that run on their nodes, and about no others. An
-// agent has read the record of an attempt before it reports about it.
+// reported lets the agents of other machines report about their nodes and about the attempts that run there, and about
+// no others. An agent has read the record of an attempt before it reports about it.
 type reported struct {
 	bus      *bus.Bus
 	jobs     *bus.KV[train.Job]
@@ -38,8 +39,11 @@ func newReported(ctx context.Context, b *bus.Bus, jobs *bus.KV[train.Job], log *
 	return r, bus.Open(ctx, b, contract.Attempts, &r.attempts)
 }
 
-// allow returns bus.ErrForeign if an agent reports about an attempt that is not on its node.
+// allow returns bus.ErrForeign if an agent reports about another node, or about an attempt that is not on its node.
 func (r *reported) allow(ctx context.Context, node string, m bus.Message) error {
+	if kind, found := event.Find(m.Parsed); found && identity.AboutNode(kind) && m.Parsed.ID == node {
+		return nil
+	}
 	job, number, err := reportedOf(m)
 	if err == nil {
 		err = r.on(ctx, train.NodeID(node), job, number)
