@@ -82,7 +82,7 @@ type Bus struct {
 	// readers has a function for each reading loop that ends its present round: see unbroken.
 	readers map[context.Context]context.CancelFunc
 	// committers are those of the streams that were written to. They work in writing, until closed.
-	committers map[string]*committer
+	committers map[pace]*committer
 	writing    conc.WaitGroup
 	closed     bool
 	// guard watches over the streams, if the connection is a service's; stopGuard ends one of this connection's own.
@@ -105,7 +105,7 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
-	b := &Bus{config: c, name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), readers: map[context.Context]context.CancelFunc{}, committers: map[string]*committer{}}
+	b := &Bus{config: c, name: c.Name, log: c.Log, meter: c.Meter, replicas: max(c.Replicas, 1), readers: map[context.Context]context.CancelFunc{}, committers: map[pace]*committer{}}
 	if b.records = c.Records; b.records == nil {
 		b.records = NewRecords()
 	}

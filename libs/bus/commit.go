@@ -22,8 +22,8 @@ import (
 // therefore follow it together, as one atomic batch. At most one group is under way: under overload all others wait
 // here, where they cost the server nothing, until their turn comes or their caller gives up.
 type committer struct {
-	bus    *Bus
-	stream string
+	bus *Bus
+	pace
 	// batches says whether the stream stores atomic batches; nil until that was asked. It belongs to run.
 	batches *bool
 
@@ -35,6 +35,13 @@ type committer struct {
 	facts map[factID]*write
 	// cut ends the exchange that is under way; nil without one.
 	cut context.CancelCauseFunc
+}
+
+// pace is how a committer writes to a stream.
+type pace struct {
+	stream string
+	// every is the least time between two groups. Larger ones cost the server less: it makes files for each.
+	every time.Duration
 }
 
 // write is a message that waits to be stored, for one or more callers.
@@ -75,14 +82,16 @@ const (
 	headerBatchCommit   = "Nats-Batch-Commit"
 )
 
-// committer returns the one of a stream.
-func (b *Bus) committer(stream string) *committer {
+// committer returns the one of a stream that writes at once.
+func (b *Bus) committer(stream string) *committer { return b.committerAt(pace{stream: stream}) }
+
+func (b *Bus) committerAt(p pace) *committer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.committers[stream]
+	c := b.committers[p]
 	if c == nil {
-		c = &committer{bus: b, stream: stream, facts: map[factID]*write{}}
-		b.committers[stream] = c
+		c = &committer{bus: b, pace: p, facts: map[factID]*write{}}
+		b.committers[p] = c
 	}
 	return c
 }
@@ -122,8 +131,18 @@ func (c *committer) await(ctx context.Context, w *write) (uint64, error) {
 // run writes what waits.
 func (c *committer) run() {
 	for group := c.next(); len(group) > 0; group = c.next() {
+		began := time.Now()
 		c.writeGroup(group)
+		if wait := c.every - time.Since(began); wait > 0 && c.waiting() < mostTogether {
+			tick.Pause(context.Background(), wait)
+		}
 	}
+}
+
+func (c *committer) waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waits)
 }
 
 // enter puts a message into the queue.
@@ -340,8 +359,12 @@ func (c *committer) stored(ctx context.Context, w *write, ack *jetstream.PubAck,
 	return ack.Sequence, nil
 }
 
-// takesBatches says whether the stream stores atomic batches: an older server would store their messages one by one.
+// takesBatches says whether the stream stores atomic batches: an older server would store their messages one by one. A
+// relay makes larger batches than the agent of a node could.
 func (c *committer) takesBatches(ctx context.Context) bool {
+	if c.bus.OfNode() {
+		return false
+	}
 	if c.batches == nil {
 		s, err := c.bus.js.Stream(ctx, c.stream)
 		if err != nil {

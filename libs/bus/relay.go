@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,8 +18,12 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/identity"
 )
 
-// errFull says that agents report more than is stored.
-var errFull = errors.New("too many reports wait: try again")
+var (
+	// errFull says that agents report more than is stored.
+	errFull = errors.New("too many reports wait: try again")
+	// errBatch refuses batches as a server that does not know them. Agents of this version send none.
+	errBatch error = &jetstream.APIError{Code: http.StatusBadRequest, ErrorCode: 10174, Description: "atomic publish is disabled"}
+)
 
 // ErrForeign says that an agent reports about an attempt that does not run on its node.
 var ErrForeign = errors.New("not of this node")
@@ -32,6 +35,8 @@ const (
 	codeLater   jetstream.ErrorCode = 31002
 	// relayRoom is how many messages may wait for a relay, relayBytes how large those are that wait for the disk.
 	relayRoom, relayBytes = 4096, 64 << 20
+	// relayEvery is how often a relay writes to a stream: a message may wait for that long, unless the stream is idle.
+	relayEvery = 100 * time.Millisecond
 	// responsePrefix begins the subjects on which the server takes answers to another account.
 	responsePrefix = "_R_."
 	// headerImported is what the server says about a message that has crossed from another account.
@@ -47,8 +52,6 @@ func isForeign(err error) bool {
 // relay stores what the agents of other machines report.
 type relay struct {
 	*Bus
-	// inbox begins the subjects on which the server answers to batches.
-	inbox string
 	// allow says whether a message of a node's agent may be stored.
 	allow func(ctx context.Context, node string, m Message) error
 	// waiting is the size of the messages that wait for the disk.
@@ -57,31 +60,19 @@ type relay struct {
 
 // Relay stores what the agents of other machines report, until ctx ends, if allow says that a node's agent may.
 // ErrForeign is final for the agent; it tries again after any other error. Each agent has little to store at a time,
-// for which the server would sync its disk message by message; what comes from many of them is stored together. Batches
-// go on to the server as they are, whose answer goes back as it is. To an agent all is as without a relay.
+// for which the server would sync its disk message by message, or make a file for each batch; what comes from many of
+// them is stored together. To an agent all else is as without a relay.
 func (b *Bus) Relay(ctx context.Context, allow func(ctx context.Context, node string, m Message) error) error {
-	arrived, answers := make(chan *nats.Msg, relayRoom), make(chan *nats.Msg, relayRoom)
-	r := &relay{Bus: b, inbox: b.nc.NewInbox(), allow: allow}
-	back, err := b.nc.ChanSubscribe(r.inbox+".*", answers)
-	if err != nil {
-		return fmt.Errorf("relay answers to agents: %w", err)
-	}
-	defer func() { _ = back.Unsubscribe() }()
+	arrived := make(chan *nats.Msg, relayRoom)
 	in, err := b.nc.ChanQueueSubscribe(identity.ReportPrefix+">", "switchyard", arrived)
 	if err != nil {
 		return fmt.Errorf("relay the reports of agents: %w", err)
 	}
 	defer func() { _ = in.Unsubscribe() }()
-	for {
+	for r := (&relay{Bus: b, allow: allow}); ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case m := <-answers:
-			to, err := hex.DecodeString(strings.TrimPrefix(m.Subject, r.inbox+"."))
-			if err == nil {
-				err = b.nc.PublishMsg(&nats.Msg{Subject: string(to), Header: m.Header, Data: m.Data})
-			}
-			r.note(m, err)
 		case m := <-arrived:
 			r.note(m, r.take(ctx, m))
 		}
@@ -100,17 +91,16 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	on := &nats.Msg{Subject: subject, Data: m.Data, Header: maps.Clone(m.Header)}
 	on.Header.Del(headerImported)
 	read := r.newMessage(subject, m.Header, m.Data, 0, time.Now())
-	if err := r.allow(ctx, node, read); err != nil {
+	err := r.allow(ctx, node, read)
+	switch {
+	case err != nil:
+	case on.Header.Get(headerBatchID) != "":
+		err = errBatch
+	case r.waiting.Load() > relayBytes:
+		err = errFull
+	}
+	if err != nil {
 		return errors.Join(err, r.answer(m, refusedReport(err)))
-	}
-	if on.Header.Get(headerBatchID) != "" {
-		if isAnswered(m) {
-			on.Reply = r.inbox + "." + hex.EncodeToString([]byte(m.Reply))
-		}
-		return r.nc.PublishMsg(on)
-	}
-	if r.waiting.Load() > relayBytes {
-		return errors.Join(errFull, r.answer(m, refusedReport(errFull)))
 	}
 	r.waiting.Add(int64(m.Size()))
 	stream := event.StreamOf(read.Parsed)
@@ -118,7 +108,7 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 		bucket, _, _ = strings.Cut(bucket, ".")
 		stream = bucketPrefix + bucket
 	}
-	c := r.committer(stream)
+	c := r.committerAt(pace{stream, relayEvery})
 	w := &write{msg: on}
 	store := func(ctx context.Context) (uint64, error) { return c.writeOne(ctx, w) } // a deletion or a question would spoil the batch of others
 	if on.Header.Get(headerRollup) == "" {
@@ -145,16 +135,13 @@ func (r *relay) settle(ctx context.Context, m *nats.Msg, stream string, store fu
 	return r.answer(m, stored)
 }
 
-// answer answers the agent, if it waits for that.
+// answer answers the agent, if it waits for that on a subject that the server has chosen.
 func (r *relay) answer(m *nats.Msg, data []byte) error {
-	if !isAnswered(m) {
+	if !strings.HasPrefix(m.Reply, responsePrefix) {
 		return nil
 	}
 	return r.nc.Publish(m.Reply, data)
 }
-
-// isAnswered reports whether an agent waits for an answer to a message, on a subject that the server has chosen.
-func isAnswered(m *nats.Msg) bool { return strings.HasPrefix(m.Reply, responsePrefix) }
 
 // refusedReport is a refusal in the form of the server's answers; one of the server goes back as it is.
 func refusedReport(err error) []byte {

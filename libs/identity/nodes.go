@@ -129,7 +129,9 @@ func nodeWriting(node string) (direct, reports []string) {
 }
 
 // AboutNode reports whether an agent states facts of a kind about its node, rather than about a job.
-func AboutNode(k event.Kind) bool { return k.Publisher == Agent && strings.HasPrefix(k.Key, "node/<id>/") }
+func AboutNode(k event.Kind) bool {
+	return k.Publisher == Agent && strings.HasPrefix(k.Key, "node/<id>/")
+}
 
 // nodeReading are the requests by which an agent reads. They make nothing on the server: a consumer could deliver to
 // any subject of the account in which it is. Jobs, with commands and environment, are not among what it reads.

@@ -167,7 +167,7 @@ func (a *agents) node(ctx context.Context, i int) error {
 		a.mu.Lock()
 		running := a.running[n.ID]
 		a.mu.Unlock()
-		facts, slow := beats(running, sequence, now), sequence%max(int(5*time.Second/a.Every), 1) == 0
+		facts, slow := beats(running, sequence, now), (sequence+i)%max(int(5*time.Second/a.Every), 1) == 0
 		if sequence++; sequence > 1 {
 			facts = append(facts, measured(n, running, sequence, before, now))
 		}
