@@ -1,7 +1,8 @@
 package event
 
 import (
-	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -82,11 +83,14 @@ func Streams() []Stream {
 }
 
 // StreamOf returns the stream that stores a subject; empty if none does.
-func StreamOf(s Subject) string {
+func StreamOf(s Subject) string { return streamOf()[s.Entity] }
+
+var streamOf = sync.OnceValue(func() map[string]string { //nolint:gochecknoglobals // a constant, made once
+	names := map[string]string{}
 	for _, stream := range Streams() {
-		if slices.Contains(stream.Subjects, "yard."+s.Entity+".>") {
-			return stream.Name
+		for _, subject := range stream.Subjects {
+			names[strings.TrimSuffix(strings.TrimPrefix(subject, "yard."), ".>")] = stream.Name
 		}
 	}
-	return ""
-}
+	return names
+})

@@ -188,9 +188,12 @@ func nodeExports(nodes []string) (lines []string) {
 	for _, subject := range republishedToNodes() {
 		lines = append(lines, fmt.Sprintf("{stream: %q, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
-	for _, subject := range slices.Concat(nodeReading(), direct, reports) {
-		// A direct request for several messages has several answers.
+	for _, subject := range nodeReading() {
+		// A direct request for several messages has several answers. The server keeps their way for two minutes.
 		lines = append(lines, fmt.Sprintf("{service: %q, response: stream, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
+	}
+	for _, subject := range append(direct, reports...) {
+		lines = append(lines, fmt.Sprintf("{service: %q, response: singleton, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
 	return lines
 }
