@@ -110,7 +110,8 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	}
 	c := r.committerAt(pace{stream, relayEvery})
 	w := &write{msg: on}
-	store := func(ctx context.Context) (uint64, error) { return c.writeOne(ctx, w) } // a deletion or a question would spoil the batch of others
+	// A deletion or a question would spoil the batch of others.
+	store := func(ctx context.Context) (uint64, error) { return c.writeOne(ctx, w) }
 	if on.Header.Get(headerRollup) == "" {
 		w = c.enter(on, factID{})
 		store = func(ctx context.Context) (uint64, error) { return c.await(ctx, w) }

@@ -90,8 +90,8 @@ func (k Keys) AddNode(name string) error {
 	return nil
 }
 
-// ReportPrefix begins the subjects on which admission gets what the agents of nodes report: the node and the subject for
-// which it is meant follow.
+// ReportPrefix begins the subjects on which admission gets what the agents of nodes report: the node and the subject
+// for which it is meant follow.
 const ReportPrefix = "switchyard.admission.reported."
 
 // NodePermissions returns what the agent of a node may do. Facts and records that name a node in their subject are its
