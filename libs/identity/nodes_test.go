@@ -3,6 +3,7 @@ package identity_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,6 +181,30 @@ func TestAnAgentWorksFromItsAccount(t *testing.T) {
 	}
 	if err := own.Put(t.Context(), "n1", train.Node{ID: "n1"}); err != nil {
 		t.Errorf("its own record: %v", err)
+	}
+}
+
+// The agent of an earlier version sends batches. The relay refuses them as a server that has none, and such an agent
+// then sends message by message.
+func TestARelayRefusesBatches(t *testing.T) {
+	server, keys := bustest.StartGuarded(t, "n1")
+	admission := bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "admission", Keys: string(keys)})
+	ctx, stop := context.WithCancel(t.Context())
+	var relay conc.WaitGroup
+	t.Cleanup(func() { stop(); relay.Wait() })
+	relay.Go(func() { _ = admission.Relay(ctx, func(context.Context, string, bus.Message) error { return nil }) })
+	nc := agentOf(t, server, keys, "n1")
+	message := &nats.Msg{Subject: "yard.energy.n1.measured.v1", Data: []byte("{}"), Header: nats.Header{
+		"Nats-Batch-Id": {"b"}, "Nats-Batch-Sequence": {"1"}, "Nats-Batch-Commit": {"1"},
+	}}
+	for want, m := range map[string]*nats.Msg{"10174": message, event.StreamSamples: {Subject: message.Subject, Data: message.Data}} {
+		answer, err := nc.RequestMsg(m, time.Minute)
+		for errors.Is(err, nats.ErrNoResponders) { // the relay has not begun
+			answer, err = nc.RequestMsg(m, time.Minute)
+		}
+		if err != nil || !strings.Contains(string(answer.Data), want) {
+			t.Errorf("%v, %v, want %s", answer, err, want)
+		}
 	}
 }
 
