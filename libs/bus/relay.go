@@ -21,11 +21,11 @@ import (
 var (
 	// errFull says that agents report more than is stored.
 	errFull = errors.New("too many reports wait: try again")
-	// errBatch refuses batches as a server that does not know them. Agents of this version send none.
-	errBatch error = &jetstream.APIError{Code: http.StatusBadRequest, ErrorCode: 10174, Description: "atomic publish is disabled"}
+	// errBatch is the answer of a server without batches. An agent that gets it sends its messages one by one.
+	errBatch error = &jetstream.APIError{Code: http.StatusBadRequest, ErrorCode: codeNoBatches, Description: "atomic publish is disabled"}
 )
 
-// ErrForeign says that an agent reports about an attempt that does not run on its node.
+// ErrForeign says that an agent reports about another node, or about an attempt that does not run on its node.
 var ErrForeign = errors.New("not of this node")
 
 const (
@@ -33,6 +33,8 @@ const (
 	// uses numbers around 10,000.
 	codeForeign jetstream.ErrorCode = 31001
 	codeLater   jetstream.ErrorCode = 31002
+	// codeNoBatches is how a server refuses a batch for a stream that does not allow batches.
+	codeNoBatches jetstream.ErrorCode = 10174
 	// relayRoom is how many messages may wait for a relay, relayBytes how large those are that wait for the disk.
 	relayRoom, relayBytes = 4096, 64 << 20
 	// relayEvery is how often a relay writes to a stream: a message may wait for that long, unless the stream is idle.
@@ -59,9 +61,9 @@ type relay struct {
 }
 
 // Relay stores what the agents of other machines report, until ctx ends, if allow says that a node's agent may.
-// ErrForeign is final for the agent; it tries again after any other error. Each agent has little to store at a time,
-// for which the server would sync its disk message by message, or make a file for each batch; what comes from many of
-// them is stored together. To an agent all else is as without a relay.
+// ErrForeign is final for the agent; it tries again after any other error. Each agent has only a few messages at a time.
+// If the server got them directly, it would sync its disk for each. The relay stores the messages of many agents in
+// one batch. For the agents nothing else changes.
 func (b *Bus) Relay(ctx context.Context, allow func(ctx context.Context, node string, m Message) error) error {
 	arrived := make(chan *nats.Msg, relayRoom)
 	in, err := b.nc.ChanQueueSubscribe(identity.ReportPrefix+">", "switchyard", arrived)
@@ -85,7 +87,7 @@ func (r *relay) note(m *nats.Msg, err error) {
 	}
 }
 
-// take begins to store a message, or refuses it. Messages wait for the disk side by side, in their order.
+// take puts a message into the queue of its stream, or refuses it. It does not wait until the message is stored.
 func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	node, subject, _ := strings.Cut(strings.TrimPrefix(m.Subject, identity.ReportPrefix), ".")
 	on := &nats.Msg{Subject: subject, Data: m.Data, Header: maps.Clone(m.Header)}
@@ -110,7 +112,7 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	}
 	c := r.committerAt(pace{stream, relayEvery})
 	w := &write{msg: on}
-	// A deletion or a question would spoil the batch of others.
+	// The server refuses a whole batch that has a deletion or a committer's question in it.
 	store := func(ctx context.Context) (uint64, error) { return c.writeOne(ctx, w) }
 	if on.Header.Get(headerRollup) == "" {
 		w = c.enter(on, factID{})
@@ -123,8 +125,8 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	return nil
 }
 
-// settle answers when a message is stored, or when the agent does not wait any more. A repetition is an answer like any
-// other: the committer has seen that it is one.
+// settle waits until a message is stored, at most as long as the agent waits, and answers the agent. The answer does
+// not say whether the message was stored before: the committer has checked that already.
 func (r *relay) settle(ctx context.Context, m *nats.Msg, stream string, store func(context.Context) (uint64, error)) error {
 	ctx, stop := context.WithTimeout(ctx, storeTime)
 	defer stop()
@@ -136,7 +138,7 @@ func (r *relay) settle(ctx context.Context, m *nats.Msg, stream string, store fu
 	return r.answer(m, stored)
 }
 
-// answer answers the agent, if it waits for that on a subject that the server has chosen.
+// answer sends an answer to the agent, if the agent asked for one and the server chose the subject for it.
 func (r *relay) answer(m *nats.Msg, data []byte) error {
 	if !strings.HasPrefix(m.Reply, responsePrefix) {
 		return nil
@@ -144,7 +146,7 @@ func (r *relay) answer(m *nats.Msg, data []byte) error {
 	return r.nc.Publish(m.Reply, data)
 }
 
-// refusedReport is a refusal in the form of the server's answers; one of the server goes back as it is.
+// refusedReport returns a refusal in the form of the server's answers. A refusal by the server itself is not changed.
 func refusedReport(err error) []byte {
 	refusal := &jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: codeLater, Description: err.Error()}
 	if of, is := errors.AsType[*jetstream.APIError](err); is {

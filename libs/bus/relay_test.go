@@ -19,7 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// relayed is a server whose agents of nodes report through a relay.
+// relayed is a server with a relay, and the agents of its nodes.
 type relayed struct {
 	t      *testing.T
 	agents map[string]*bus.Bus
@@ -53,7 +53,7 @@ func measured(node string, n int) event.Fact {
 	}
 }
 
-// Many agents state facts side by side, again and again: all are stored, each once, those of one agent in their order.
+// Many agents publish facts at the same time, each fact twice. Each is stored once, and those of one agent in order.
 func TestManyAgentsReportThroughARelay(t *testing.T) {
 	t.Parallel()
 	const many, each = 30, 10
@@ -93,8 +93,8 @@ func TestManyAgentsReportThroughARelay(t *testing.T) {
 	}
 }
 
-// An agent hears of a conflict, of a repetition and of a refusal as it would without a relay, for messages alone and in
-// batches.
+// An agent gets the same answers to conflicts, repetitions and refusals as without a relay, for one message and for
+// many at once.
 func TestARelayAnswersAsTheServerDoes(t *testing.T) {
 	t.Parallel()
 	for _, together := range []int{1, 20} {

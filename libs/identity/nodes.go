@@ -94,9 +94,9 @@ func (k Keys) AddNode(name string) error {
 // for which it is meant follow.
 const ReportPrefix = "switchyard.admission.reported."
 
-// NodePermissions returns what the agent of a node may do. Facts and records that name a node in their subject are its
-// own alone. Those about a job go through admission, which knows on which nodes the job runs, and all other facts do,
-// since admission stores those of many nodes together. The record by which a node is alive depends on no service.
+// NodePermissions returns what the agent of a node may do. It publishes all facts, and reports about jobs, through
+// admission, which knows where jobs run and stores the messages of many nodes together. It writes the records of its
+// own node to the server directly, so that a node counts as alive while admission is away.
 func NodePermissions(node string) Permissions {
 	direct, reports := nodeWriting(node)
 	return Permissions{Publish: slices.Concat(nodeReading(), direct, reports), Subscribe: append(republishedToNodes(), InboxPrefix(Node)+".>")}
@@ -189,7 +189,8 @@ func nodeExports(nodes []string) (lines []string) {
 		lines = append(lines, fmt.Sprintf("{stream: %q, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
 	for _, subject := range nodeReading() {
-		// A direct request for several messages has several answers. The server keeps their way for two minutes.
+		// A direct request for several messages has several answers. The server remembers for two minutes where to send
+		// them, and for a single answer only until it is sent.
 		lines = append(lines, fmt.Sprintf("{service: %q, response: stream, accounts: [%s]}", subject, strings.Join(accounts, ", ")))
 	}
 	for _, subject := range append(direct, reports...) {
