@@ -61,9 +61,9 @@ type relay struct {
 }
 
 // Relay stores what the agents of other machines report, until ctx ends, if allow says that a node's agent may.
-// ErrForeign is final for the agent; it tries again after any other error. Each agent has only a few messages at a time.
-// If the server got them directly, it would sync its disk for each. The relay stores the messages of many agents in
-// one batch. For the agents nothing else changes.
+// ErrForeign is final for the agent; it tries again after any other error. Each agent has only a few messages at a
+// time. If the server got them directly, it would sync its disk for each. The relay stores the messages of many agents
+// in one batch. For the agents nothing else changes.
 func (b *Bus) Relay(ctx context.Context, allow func(ctx context.Context, node string, m Message) error) error {
 	arrived := make(chan *nats.Msg, relayRoom)
 	in, err := b.nc.ChanQueueSubscribe(identity.ReportPrefix+">", "switchyard", arrived)
