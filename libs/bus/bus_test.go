@@ -444,6 +444,73 @@ func TestPutWritesWhatIsNew(t *testing.T) {
 	}
 }
 
+// A process that alone writes a record reads it once. It notices what happens to the record all the same.
+func TestTheWriterOfARecordReadsItOnce(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "test")
+	kv, err := bus.OpenKV(ctx, b, contract.Accounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(urlOf(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	reads, err := nc.SubscribeSync("$JS.API.DIRECT.GET.KV_ledger.>")
+	if err = errors.Join(err, nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	own := kv.Own()
+	epochs := 0
+	// put stores a record, the same as before unless its epochs are new, and returns how often it was read for that.
+	put := func(of int) (seen int) {
+		t.Helper()
+		epochs = of
+		if err := own.Put(ctx, "job.a", train.Account{Job: "a", Epochs: of}); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := reads.NextMsg(50 * time.Millisecond); err != nil {
+				return seen
+			}
+			seen++
+		}
+	}
+	there := func() bus.Entry[train.Account] {
+		t.Helper()
+		e, err := kv.Get(ctx, "job.a")
+		if err != nil || e.Value.Epochs != epochs {
+			t.Fatalf("%+v, %v: want %d epochs", e, err, epochs)
+		}
+		if _, err := reads.NextMsg(time.Second); err != nil {
+			t.Fatal(err) // that read itself
+		}
+		return e
+	}
+	for i, want := range []int{1, 0, 0} {
+		if got := put(i); got != want {
+			t.Errorf("write %d: %d reads, want %d", i, got, want)
+		}
+	}
+	if err := kv.Delete(ctx, "job.a", there().Revision); err != nil {
+		t.Fatal(err)
+	}
+	put(2)
+	there() // the same as before, made again
+	if _, err := kv.Swap(ctx, "job.a", train.Account{Job: "a", Epochs: 9}, there().Revision); err != nil {
+		t.Fatal(err)
+	}
+	put(3)
+	there()
+	if got := put(4); got != 0 {
+		t.Errorf("%d reads after all that, want none", got)
+	}
+}
+
 // A record is only that of its own key, and every id in a key has the form of an id: what services read here becomes
 // paths and process numbers. Whatever else is there is refused and reported, and the rest is still read.
 func TestARecordOfAnotherKeyIsRefused(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type KV[T any] struct {
 	reader contract.Reader[T]
 	// partly lets List read a bucket that is not whole.
 	partly bool
+	// own is what this process has written; nil unless it alone writes its keys.
+	own *written[T]
 }
 
 // Entry is a value with the revision that a change must name.
@@ -64,6 +67,14 @@ func OpenKV[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T]) (*KV[
 func (k *KV[T]) Partly() *KV[T] {
 	view := *k
 	view.partly = true
+	return &view
+}
+
+// Own returns a view for a process that alone writes the keys that it writes. Modify and Put begin with what it has
+// written last instead of a read. They are right all the same if another process writes, too, only slower.
+func (k *KV[T]) Own() *KV[T] {
+	view := *k
+	view.own = &written[T]{entries: map[string]Entry[T]{}}
 	return &view
 }
 
@@ -154,6 +165,15 @@ func validKey(key string) bool {
 // stands. Use it only for records that their one writer can rebuild: a value that does not decode counts as missing and
 // is replaced.
 func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, error)) (Entry[T], error) {
+	if e, known := k.own.take(key); known {
+		// What is not changed is read after all: the bucket may have lost it.
+		if write, err := change(&e.Value); err == nil && write {
+			if e.Revision, err = k.Swap(ctx, key, e.Value, e.Revision); !errors.Is(err, ErrConflict) {
+				k.own.keep(e, err)
+				return e, err
+			}
+		}
+	}
 	for {
 		e, err := k.Get(ctx, key)
 		if errors.Is(err, ErrPoison) {
@@ -168,12 +188,47 @@ func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, e
 		}
 		e.Revision, err = k.Swap(ctx, key, e.Value, e.Revision)
 		if !errors.Is(err, ErrConflict) {
+			k.own.keep(e, err)
 			return e, err
 		}
 		if ctx.Err() != nil {
 			return e, err
 		}
 	}
+}
+
+// written is what a process has written last to the keys that it alone writes. A nil one remembers nothing.
+type written[T any] struct {
+	mu      sync.Mutex
+	entries map[string]Entry[T]
+}
+
+// mostWritten bounds what is remembered: a key that is forgotten costs a read.
+const mostWritten = 1000
+
+// take removes an entry, so that a change under way that fails leaves nothing behind.
+func (w *written[T]) take(key string) (e Entry[T], known bool) {
+	if w == nil {
+		return e, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, known = w.entries[key]
+	delete(w.entries, key)
+	return e, known
+}
+
+// keep remembers an entry that was written without an error.
+func (w *written[T]) keep(e Entry[T], err error) {
+	if w == nil || err != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.entries) >= mostWritten {
+		clear(w.entries)
+	}
+	w.entries[e.Key] = e
 }
 
 // markerTime is how long watchers can see that a key was deleted or has expired. A watcher that is disconnected for

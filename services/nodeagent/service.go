@@ -231,7 +231,11 @@ func openTables(ctx context.Context, b *bus.Bus) (t tables, err error) {
 		bus.Open(ctx, b, contract.PowerLimits, &t.limits), bus.Open(ctx, b, contract.Tunings, &t.tunings),
 		bus.Open(ctx, b, contract.Settings, &t.settings), bus.Open(ctx, b, contract.PlacedPods, &t.pods),
 	)
-	return t, err
+	if err != nil {
+		return t, err
+	}
+	t.reports, t.nodes = t.reports.Own(), t.nodes.Own()
+	return t, nil
 }
 
 // opened is what the machine has, ready to be read.

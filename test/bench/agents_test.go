@@ -160,6 +160,7 @@ func (a *agents) node(ctx context.Context, i int) error {
 	if err := errors.Join(bus.Open(ctx, agent, contract.Nodes, &nodes), bus.Open(ctx, agent, contract.Reports, &reports)); err != nil {
 		return err
 	}
+	nodes, reports = nodes.Own(), reports.Own() // as the agent's
 	tick.Pause(ctx, a.Every*time.Duration(i)/time.Duration(a.Nodes))
 	before, sequence := time.Now().UTC(), 0
 	for now := range tick.Every(ctx, a.Every) {
