@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -140,14 +141,14 @@ func (f *planFollower) onPlan(m bus.Message) {
 	}
 	if !accepted {
 		f.metrics.refused.Inc()
-		f.log.Warn("plan refused: its generation is older, or too far ahead", "generation", decided.Generation, "accepted", f.fence.highest, "file", f.fence.path)
+		f.log.Warn("plan refused: its generation is older, or too far ahead", "generation", decided.Generation, "accepted", f.fence.highest, "file", f.fence.file.Name())
 		return
 	}
 	f.cache.follow(decided.Plan)
 	f.metrics.generation.Set(float64(decided.Generation))
 	f.metrics.planDelay.Observe(max(time.Since(m.Stored), 0).Seconds())
 	if err := f.fence.sync(); err != nil {
-		f.log.Warn("the generation of the newest plan is not on disk yet", "file", f.fence.path, "error", err)
+		f.log.Warn("the generation of the newest plan is not on disk yet", "file", f.fence.file.Name(), "error", err)
 	}
 }
 
@@ -155,24 +156,24 @@ func (f *planFollower) onPlan(m bus.Message) {
 // it guards against a bus whose past was lost: a plan from a restored backup must not move jobs. An operator who
 // starts over with an empty bus on purpose removes the file.
 type fence struct {
-	path    string
+	file    *os.File
 	highest uint64
 }
 
+// openFence opens the fence, empty if there is none yet.
 func openFence(dataDir string) (*fence, error) {
-	f := &fence{path: filepath.Join(dataDir, "executor.generation")}
-	data, err := os.ReadFile(f.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return f, nil
+	path := filepath.Join(dataDir, "executor.generation")
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("read the highest accepted plan: %w", err)
 	}
-	if data = bytes.Trim(data, "\x00"); err == nil && len(data) == 0 {
-		return f, nil // the machine failed before the first generation was on disk
-	}
-	if err == nil {
+	f := &fence{file: file}
+	data, err := io.ReadAll(file)
+	if data = bytes.Trim(data, "\x00"); err == nil && len(data) > 0 { // else the machine failed before one was on disk
 		f.highest, err = strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the highest accepted plan from %s: %w", f.path, err)
+	if err = errors.Join(err, installation.SyncFolder(dataDir)); err != nil {
+		return nil, errors.Join(fmt.Errorf("read the highest accepted plan from %s: %w", path, err), file.Close())
 	}
 	return f, nil
 }
@@ -190,8 +191,9 @@ func (f *fence) accept(generation uint64) (bool, error) {
 	case generation == f.highest:
 		return true, nil
 	}
-	if err := installation.ReplaceFile(f.path, strconv.AppendUint(nil, generation, 10)); err != nil {
-		return false, err
+	// Always as long, so that the new number covers the old one.
+	if _, err := f.file.WriteAt(fmt.Appendf(nil, "%020d\n", generation), 0); err != nil {
+		return false, fmt.Errorf("write the highest accepted plan: %w", err)
 	}
 	f.highest = generation
 	return true, nil
@@ -199,6 +201,4 @@ func (f *fence) accept(generation uint64) (bool, error) {
 
 // sync writes the accepted generation to disk. It is no part of accept, because jobs would start later for it: after a
 // failure of the machine the bus has every plan that was followed.
-func (f *fence) sync() error {
-	return installation.WriteFile(f.path, strconv.AppendUint(nil, f.highest, 10))
-}
+func (f *fence) sync() error { return f.file.Sync() }

@@ -108,6 +108,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if plans.fence, err = openFence(p.Common.DataDir); err != nil {
 		return stopped(ctx, err)
 	}
+	defer func() { _ = plans.fence.file.Close() }()
 	loops := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
 	e.buckets.watch(loops, e.cache)
 	loops.Go(plans.run)

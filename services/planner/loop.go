@@ -20,7 +20,7 @@ import (
 // A change after a quiet time is decided on soon. Changes in a row are gathered for longer if a decision takes long:
 // the services that make the changes need processor time, too.
 const (
-	gatherFirst   = 5 * time.Millisecond
+	gatherFirst   = 2 * time.Millisecond
 	gatherMore    = 50 * time.Millisecond
 	gatherLongest = 500 * time.Millisecond
 	newsShare     = 0.2

@@ -108,8 +108,8 @@ func (f Folder) Lock() (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// Claim marks the attempt as taken, for the process that holds its lock; taken is false if it was taken before. The
-// claim, with what the process writes along with it, has its name on disk before anything is started: one sync for all.
+// Claim marks the attempt as taken, for the process that holds its lock; taken is false if it was taken before. along
+// writes what has to be there by then. Nothing may be started before SyncClaim.
 func (f Folder) Claim(along func() error) (taken bool, err error) {
 	claim, err := os.OpenFile(filepath.Join(f.Path, claimName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -118,15 +118,15 @@ func (f Folder) Claim(along func() error) (taken bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("claim %s: %w", f.Path, err)
 	}
-	if err = errors.Join(claim.Close(), along()); err == nil {
-		err = installation.SyncFolder(f.Path)
-	}
-	if err != nil {
+	if err = errors.Join(claim.Close(), along()); err != nil {
 		// The attempt stays free: the caller starts nothing, and the next supervisor may try.
 		return false, errors.Join(fmt.Errorf("claim %s: %w", f.Path, err), f.Unclaim())
 	}
 	return true, nil
 }
+
+// SyncClaim returns once the claim is on disk, with what was written along with it: one sync for all.
+func (f Folder) SyncClaim() error { return installation.SyncFolder(f.Path) }
 
 // Claimed reports whether the attempt was taken.
 func (f Folder) Claimed() bool { return installation.Exists(filepath.Join(f.Path, claimName)) }

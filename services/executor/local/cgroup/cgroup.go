@@ -92,20 +92,27 @@ func (g Group) Place(attributes *syscall.SysProcAttr) (close func(), err error) 
 	return func() { _ = folder.Close() }, nil
 }
 
-// Enter makes the calling thread a member of a group of version 1, in which what it starts begins.
-func (g Group) Enter() error {
+// Enter makes the calling thread a member of a group of version 1, in which what it starts begins. leave moves the
+// thread, which must call it itself, back to the parent.
+func (g Group) Enter() (leave func() error, err error) {
 	if g == "" || g.second() {
-		return nil
+		return func() error { return nil }, nil
 	}
-	return g.write(threads, strconv.Itoa(unix.Gettid()))
-}
-
-// Leave moves a thread that has entered the group back to the parent.
-func (g Group) Leave(thread int) error {
-	if g == "" || g.second() {
-		return nil
+	// The thread may not see the folder any more when it leaves.
+	parent, err := os.OpenFile(Group(filepath.Dir(string(g))).file(threads), os.O_WRONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("control group: %w", err)
 	}
-	return Group(filepath.Dir(string(g))).write(threads, strconv.Itoa(thread))
+	// 0 is the calling thread. For a thread by its number the kernel first waits until no thread of the machine is being
+	// made or ends, more than 10 ms.
+	const self = "0"
+	if err := g.write(threads, self); err != nil {
+		return nil, errors.Join(err, parent.Close())
+	}
+	return func() error {
+		_, err := parent.WriteString(self)
+		return errors.Join(err, parent.Close())
+	}, nil
 }
 
 // OutOfMemory reports whether the kernel has killed a process of the group because it had reached its bound.

@@ -81,7 +81,8 @@ func TestOwnGroups(t *testing.T) {
 func TestAnAttemptWithoutAGroup(t *testing.T) {
 	var none Group
 	bounded, err := none.Make(0)
-	if bounded || err != nil || none.Kill() != 0 || none.Remove() != nil || none.Enter() != nil || none.Leave(1) != nil || none.OutOfMemory() || Parent("").Of("j/1/x") != "" {
+	leave, entered := none.Enter()
+	if bounded || err != nil || none.Kill() != 0 || none.Remove() != nil || entered != nil || leave() != nil || none.OutOfMemory() || Parent("").Of("j/1/x") != "" {
 		t.Errorf("bounded %t, %v", bounded, err)
 	}
 }

@@ -26,6 +26,9 @@ func (s *supervisor) startAll() (err error) {
 	if s.stage, err = newStage(s.launch, s.folder.Path); err != nil {
 		return err
 	}
+	if err := s.claimed(); err != nil {
+		return fmt.Errorf("claim %s: %w", s.folder.Path, err)
+	}
 	for rank := range s.launch.Processes {
 		if err := s.start(rank); err != nil {
 			return err

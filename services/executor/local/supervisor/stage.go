@@ -27,8 +27,8 @@ type stage struct {
 	// processors are those of a program that is bound to none.
 	processors unix.CPUSet
 	nothing    *os.File
-	// thread is the number of the thread.
-	thread int
+	// leave moves the thread out of the control group of the programs.
+	leave func() error
 }
 
 // newStage makes the file system of the programs, which can gain no rights by executing a setuid program. base is any
@@ -38,7 +38,7 @@ func newStage(l attempt.Launch, base string) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{launch: l, tasks: make(chan func()), nothing: nothing}
+	s := &stage{launch: l, tasks: make(chan func()), nothing: nothing, leave: func() error { return nil }}
 	var thread conc.WaitGroup // the kernel kills the programs when the thread that started them ends: it never does
 	thread.Go(func() {
 		runtime.LockOSThread()
@@ -50,11 +50,12 @@ func newStage(l attempt.Launch, base string) (*stage, error) {
 		if err := unix.SchedGetaffinity(0, &s.processors); err != nil {
 			return fmt.Errorf("read the processors: %w", err)
 		}
-		s.thread = unix.Gettid()
-		if err := l.OwnGroup().Enter(); err != nil {
+		leave, err := l.OwnGroup().Enter()
+		if err != nil {
 			return err
 		}
-		err := s.own(base)
+		s.leave = leave
+		err = s.own(base)
 		if l.Held {
 			unix.Umask(0o022) // that of the supervisor is for the executor
 		}

@@ -33,6 +33,9 @@ type supervisor struct {
 	launch attempt.Launch
 	log    *joblog.Log
 	stage  *stage
+	// claimed waits until the claim is on disk. Nothing is started before: after a failure of the machine the attempt
+	// would be started a second time.
+	claimed func() error
 	// live maps the processes that were started and have not ended to their rank, by process number; group is their
 	// process group.
 	live  map[int]int
@@ -78,12 +81,12 @@ func Supervise(folder attempt.Folder) error {
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	s := &supervisor{folder: folder, endRelay: func() {}, live: map[int]int{}, beside: map[int]*screen.Screen{}}
-	// Nothing is started before the claim and the supervisor's process number are on disk: nobody could end it.
 	lock, err := takeOver(folder, func() error { return s.declare(time.Time{}) })
 	if err != nil || lock == nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	s.claimed = inBackground(folder.SyncClaim)
 	if s.launch, err = folder.Launch(); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
@@ -113,6 +116,17 @@ func Supervise(folder attempt.Folder) error {
 		s.launch.RemoveContainers(context.Background())
 	}
 	return s.finish(s.first)
+}
+
+// inBackground runs a function beside the caller, and returns a function that waits for its result.
+func inBackground(f func() error) (result func() error) {
+	var running conc.WaitGroup
+	var err error
+	running.Go(func() { err = f() })
+	return func() error {
+		running.Wait()
+		return err
+	}
 }
 
 // begin starts the programs, and what they and people need to reach each other.
@@ -242,7 +256,7 @@ func (s *supervisor) finish(e train.Exit) error {
 	err := s.persist(func() error { return s.folder.End(end) })
 	s.terminals.end(e.Code)
 	if s.stage != nil {
-		_ = s.launch.OwnGroup().Leave(s.stage.thread)
+		_ = s.stage.do(s.stage.leave)
 		_ = s.launch.OwnGroup().Remove() // if it is not empty, the executor removes it with the attempt
 	}
 	return err
