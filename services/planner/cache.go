@@ -47,15 +47,15 @@ type cache struct {
 	usage    usage
 	missing  map[string]bool
 	restarts restartMean
-	// changed has room for one signal that something is new.
-	changed chan struct{}
+	// changed has room for one signal that something is new, learned for one that models are.
+	changed, learned chan struct{}
 }
 
 func newCache() *cache {
 	return &cache{
 		jobs: map[string]*train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{}, live: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
-		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
+		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1), learned: make(chan struct{}, 1),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
 		spendings: map[string]contract.Spending{}, placed: map[string]train.PlacedPod{}, tunings: map[string]train.Tuning{}, asking: map[string]*asking{}, usage: newUsage(),
 		restarts: restartMean{counted: map[train.JobID]int{}}, silence: newSilence(),
@@ -88,9 +88,11 @@ func (p *cache) ready() bool {
 	return len(p.missing) == 0 && (p.crossed != nil || len(p.degraded()) == 0)
 }
 
-func (p *cache) wake() {
+func (p *cache) wake() { signal(p.changed) }
+
+func signal(to chan struct{}) {
 	select {
-	case p.changed <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -100,16 +102,33 @@ func (p *cache) stale() bool { return len(p.changed) > 0 }
 
 // observe enters a value and wakes if that changes anything: a watch repeats itself.
 func observe[T any](p *cache, known map[string]T, e bus.Entry[T], deleted bool) {
+	if enter(known, e, deleted) {
+		p.wake()
+	}
+}
+
+// enter enters a value and reports whether that changes anything.
+func enter[T any](known map[string]T, e bus.Entry[T], deleted bool) bool {
 	before, had := known[e.Key]
 	switch {
 	case deleted && had:
 		delete(known, e.Key)
 	case deleted || had && reflect.DeepEqual(before, e.Value):
-		return
+		return false
 	default:
 		known[e.Key] = e.Value
 	}
-	p.wake()
+	return true
+}
+
+// observeModel takes note of what is known of a job. With many jobs, some model changes all the time: a decision is not
+// made at once for that.
+func (p *cache) observeModel(e bus.Entry[train.Model], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if enter(p.models, e, deleted) {
+		signal(p.learned)
+	}
 }
 
 // observeTuning takes note of the micro-batches that this planner or the one before it tries.

@@ -18,12 +18,14 @@ import (
 )
 
 // A change after a quiet time is decided on soon. Changes in a row are gathered for longer if a decision takes long:
-// the services that make the changes need processor time, too.
+// the services that make the changes need processor time, too. In a large cluster something is learned about some job all
+// the time, which is less urgent.
 const (
 	gatherFirst   = 2 * time.Millisecond
 	gatherMore    = 50 * time.Millisecond
 	gatherLongest = 500 * time.Millisecond
 	newsShare     = 0.2
+	learnedShare  = 0.05
 )
 
 // loop decides and tells.
@@ -68,15 +70,8 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	var took time.Duration
 	var said string
 	for {
-		select {
-		case <-ctx.Done():
+		if !l.await(ctx, ticker.C, decided, took) {
 			return nil
-		case <-ticker.C:
-		case <-l.cache.changed:
-			gather := min(max(gatherMore, atShare(took, newsShare)), gatherLongest)
-			if !tick.Pause(ctx, max(gatherFirst, gather-time.Since(decided))) {
-				return nil
-			}
 		}
 		if !l.cache.ready() {
 			continue
@@ -105,6 +100,33 @@ func (l *loop) run(ctx context.Context, started func()) error {
 			first = false
 		}
 	}
+}
+
+// await returns when there is something to decide: at a tick, or some time after news. The last decision ended then, and
+// took so long. It returns false once ctx has ended.
+func (l *loop) await(ctx context.Context, ticks <-chan time.Time, decided time.Time, took time.Duration) bool {
+	var learned <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticks:
+			return true
+		case <-learned:
+			return true
+		case <-l.cache.learned:
+			if learned == nil {
+				learned = time.After(max(gatherFirst, gather(took, learnedShare)-time.Since(decided)))
+			}
+		case <-l.cache.changed:
+			return tick.Pause(ctx, max(gatherFirst, gather(took, newsShare)-time.Since(decided)))
+		}
+	}
+}
+
+// gather returns how long after a decision that took so long the next one may be made.
+func gather(took time.Duration, share float64) time.Duration {
+	return min(max(gatherMore, atShare(took, share)), gatherLongest)
 }
 
 // atShare returns how far apart pieces of work of that length must be to take only this share of the time.

@@ -155,7 +155,7 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Nodes, func(e bus.Entry[train.Node], deleted bool) { known.observeNode(time.Now(), e, deleted) }),
 		follow(ctx, b, watching, known, contract.Attempts, known.observeAttempt),
 		follow(ctx, b, watching, known, contract.Reports, known.observeReport),
-		follow(ctx, b, watching, known, contract.Models, noting(known, known.models)),
+		follow(ctx, b, watching, known, contract.Models, known.observeModel),
 		follow(ctx, b, watching, known, contract.Interference, known.observeInterference),
 		follow(ctx, b, watching, known, contract.Links, known.observeLink),
 		follow(ctx, b, watching, known, contract.Settings, noting(known, known.wishes)),

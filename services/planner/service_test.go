@@ -333,7 +333,7 @@ func TestStateOfThePicture(t *testing.T) {
 	try(train.Attempt{Job: "over", Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomeSucceeded})
 	p.observeReport(bus.Entry[train.AttemptReport]{Key: "running.1", Value: train.AttemptReport{Job: "running", Attempt: 1, EpochsDone: 3, Spoke: true}}, false)
 	p.observeReport(bus.Entry[train.AttemptReport]{Key: "running.2", Value: train.AttemptReport{Job: "running", Attempt: 2, EpochsDone: 5, Spoke: true}}, false)
-	noting(p, p.models)(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
+	p.observeModel(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
 
 	s := p.state(now, train.Plan{}, false, plan.State{})
 	offered := s.Offered()

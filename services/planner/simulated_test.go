@@ -261,6 +261,7 @@ func (w *liveWorld) catchUp(nodes int) {
 	for !seen() {
 		select {
 		case <-p.changed:
+		case <-p.learned:
 		case <-w.ctx.Done():
 			w.t.Fatal("the planner never saw what was written")
 		}

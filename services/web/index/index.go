@@ -26,7 +26,8 @@ const (
 // PlanKey is the one key of Plan.
 const PlanKey = "main"
 
-// Index holds the newest records, each decoded once.
+// Index holds the newest records, each decoded once. What was measured changes each second on each node, and is decoded
+// when it is asked for.
 type Index struct {
 	Jobs     *Table[train.Job]
 	Nodes    *Table[train.Node]
@@ -57,7 +58,7 @@ func New() *Index {
 		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""),
 		Conditions: newTable(contract.Conditions, ""), Eligibility: newTable(contract.Eligibility, ""),
 		Plans:       newest(Plan, event.StreamPlans, event.PlanSubject()),
-		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}),
+		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}).undecoded(),
 		Experiments: newTable(contract.Bucket[contract.Trials](contract.Experiments), ""),
 		Users:       newTable(contract.Users, ""), Tenants: newTable(contract.Tenants, ""), Spendings: newTable(contract.Spendings, contract.SpendingKey("")),
 	}
@@ -107,16 +108,22 @@ type Table[T any] struct {
 	stream, pattern string
 	entries         map[string]entry[T]
 	round           int
+	// late says that values are decoded each time that they are asked for, and not when they are put.
+	late bool
 	// Decode reads a value, which is never changed.
 	Decode func(data []byte) (*T, error)
 }
 
-// entry is a record. value is nil once it is deleted: an older value that comes later must not bring it back.
+// entry is a record. It has no value once it is deleted: an older value that comes later must not bring it back.
 type entry[T any] struct {
-	value    *T
+	value *T
+	// data is the value of a table that decodes late.
+	data     []byte
 	revision uint64
 	round    int
 }
+
+func (e entry[T]) exists() bool { return e.value != nil || len(e.data) > 0 }
 
 func newTable[T any](bucket contract.Bucket[T], prefix string) *Table[T] {
 	return &Table[T]{
@@ -135,6 +142,12 @@ func newest[T any](name contract.Bucket[T], stream string, subjects event.Subjec
 	return t
 }
 
+// undecoded has a table decode its values late.
+func (t *Table[T]) undecoded() *Table[T] {
+	t.late = true
+	return t
+}
+
 // Bucket implements Source.
 func (t *Table[T]) Bucket() string { return t.bucket }
 
@@ -145,17 +158,42 @@ func (t *Table[T]) Stream() string { return t.stream }
 func (t *Table[T]) Pattern() string { return t.pattern }
 
 // Get returns the record of a key, or nil. It must not be changed.
-func (t *Table[T]) Get(key string) *T { return t.entries[t.prefix+key].value }
+func (t *Table[T]) Get(key string) *T { return t.valueOf(t.prefix + key) }
 
 // All returns the records by key, in no order.
 func (t *Table[T]) All() iter.Seq2[string, *T] {
 	return func(yield func(string, *T) bool) {
-		for key, e := range t.entries {
-			if e.value != nil && !yield(strings.TrimPrefix(key, t.prefix), e.value) {
+		for key := range t.entries {
+			if value := t.valueOf(key); value != nil && !yield(strings.TrimPrefix(key, t.prefix), value) {
 				return
 			}
 		}
 	}
+}
+
+// valueOf returns the value of a whole key, or nil.
+func (t *Table[T]) valueOf(key string) *T {
+	e := t.entries[key]
+	if e.value != nil || len(e.data) == 0 {
+		return e.value
+	}
+	value, err := t.read(key, e.data)
+	if err != nil {
+		return nil
+	}
+	return value
+}
+
+// read decodes the value of a key.
+func (t *Table[T]) read(key string, data []byte) (*T, error) {
+	value, err := t.Decode(data)
+	if err == nil {
+		err = t.reader.Check(key, value)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", t.bucket, key, err)
+	}
+	return value, nil
 }
 
 // Put implements Source.
@@ -170,16 +208,15 @@ func (t *Table[T]) Put(key string, revision uint64, value []byte) (changed bool,
 		return false, nil
 	}
 	e := entry[T]{revision: revision, round: t.round}
-	if len(value) > 0 {
-		if e.value, err = t.Decode(value); err == nil {
-			err = t.reader.Check(key, e.value)
-		}
-		if err != nil {
-			e.value, err = nil, fmt.Errorf("read %s %s: %w", t.bucket, key, err)
-		}
+	switch {
+	case len(value) == 0:
+	case t.late:
+		e.data = value
+	default:
+		e.value, err = t.read(key, value)
 	}
 	t.entries[key] = e
-	return e.value != nil || old.value != nil, err
+	return e.exists() || old.exists(), err
 }
 
 // Listed implements Source.
@@ -190,7 +227,7 @@ func (t *Table[T]) Listed() []string {
 			continue
 		}
 		delete(t.entries, key)
-		if e.value != nil {
+		if e.exists() {
 			gone = append(gone, key)
 		}
 	}
