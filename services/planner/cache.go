@@ -121,8 +121,8 @@ func enter[T any](known map[string]T, e bus.Entry[T], deleted bool) bool {
 	return true
 }
 
-// observeModel takes note of what is known of a job. With many jobs, some model changes all the time: a decision is not
-// made at once for that.
+// observeModel enters the model of a job. With many jobs, some model changes all the time: that alone is not decided on
+// at once.
 func (p *cache) observeModel(e bus.Entry[train.Model], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

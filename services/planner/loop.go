@@ -18,8 +18,8 @@ import (
 )
 
 // A change after a quiet time is decided on soon. Changes in a row are gathered for longer if a decision takes long:
-// the services that make the changes need processor time, too. In a large cluster something is learned about some job all
-// the time, which is less urgent.
+// the services that make the changes need processor time, too. In a large cluster something is learned about some job
+// all the time, which is less urgent.
 const (
 	gatherFirst   = 2 * time.Millisecond
 	gatherMore    = 50 * time.Millisecond
@@ -102,8 +102,8 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	}
 }
 
-// await returns when there is something to decide: at a tick, or some time after news. The last decision ended then, and
-// took so long. It returns false once ctx has ended.
+// await returns when there is something to decide: at a tick, or some time after news. The last decision was over at
+// the time decided. It returns false once ctx has ended.
 func (l *loop) await(ctx context.Context, ticks <-chan time.Time, decided time.Time, took time.Duration) bool {
 	var learned <-chan time.Time
 	for {

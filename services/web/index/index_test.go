@@ -98,3 +98,29 @@ func TestATableTakesItsKeysAlone(t *testing.T) {
 		t.Errorf("%+v of %d", a, count)
 	}
 }
+
+// What is decoded late is there like everything else: the newest revision, and nothing for what cannot be read.
+func TestWhatWasMeasuredIsDecodedLate(t *testing.T) {
+	x := index.New()
+	put := func(revision uint64, key, value string) {
+		if _, err := x.Power.Put(key, revision, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1, "a", `{"node":"a","sequence":1}`)
+	put(3, "a", `{"node":"a","sequence":3}`)
+	put(2, "a", `{"node":"a","sequence":2}`)
+	put(4, "b", `{"node":7`)
+	put(5, "c", `{"node":"c"}`)
+	put(6, "c", "")
+	got := map[string]uint64{}
+	for key, m := range x.Power.All() {
+		got[key] = m.Sequence
+	}
+	if diff := cmp.Diff(map[string]uint64{"a": 3}, got); diff != "" {
+		t.Error(diff)
+	}
+	if m := x.Power.Get("b"); m != nil {
+		t.Errorf("read %+v from rubbish", m)
+	}
+}
