@@ -98,21 +98,18 @@ func (g Group) Enter() (leave func() error, err error) {
 	if g == "" || g.second() {
 		return func() error { return nil }, nil
 	}
-	// The thread may not see the folder any more when it leaves.
-	parent, err := os.OpenFile(Group(filepath.Dir(string(g))).file(threads), os.O_WRONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("control group: %w", err)
-	}
+	// The thread may not see the folder any more when it leaves. If it cannot leave, it stays until its process ends.
+	parent, unopened := os.OpenFile(Group(filepath.Dir(string(g))).file(threads), os.O_WRONLY, 0)
 	// 0 is the calling thread. For a thread by its number the kernel first waits until no thread of the machine is being
 	// made or ends, more than 10 ms.
 	const self = "0"
-	if err := g.write(threads, self); err != nil {
-		return nil, errors.Join(err, parent.Close())
-	}
 	return func() error {
+		if unopened != nil {
+			return fmt.Errorf("control group: %w", unopened)
+		}
 		_, err := parent.WriteString(self)
 		return errors.Join(err, parent.Close())
-	}, nil
+	}, g.write(threads, self)
 }
 
 // OutOfMemory reports whether the kernel has killed a process of the group because it had reached its bound.

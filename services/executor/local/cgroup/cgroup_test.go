@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // TestControllersArePassedOn uses the real tree of version 2: a group with processes can pass no controller on, so they
@@ -84,5 +86,43 @@ func TestAnAttemptWithoutAGroup(t *testing.T) {
 	leave, entered := none.Enter()
 	if bounded || err != nil || none.Kill() != 0 || none.Remove() != nil || entered != nil || leave() != nil || none.OutOfMemory() || Parent("").Of("j/1/x") != "" {
 		t.Errorf("bounded %t, %v", bounded, err)
+	}
+}
+
+// A thread is in the group between Enter and leave, alone of its process, and the group can be removed after that. In
+// version 2 programs begin in the group without it.
+func TestAThreadEntersAndLeaves(t *testing.T) {
+	parent, err := ThisMachine().Open()
+	if err != nil {
+		t.Skip("this process may make no control groups")
+	}
+	group := parent.Of(fmt.Sprintf("test/%d", os.Getpid()))
+	if _, err := group.Make(0); err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	members := func() string {
+		if group.second() {
+			return ""
+		}
+		text, err := os.ReadFile(group.file(threads))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	leave, err := group.Enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintln(unix.Gettid()); !group.second() && members() != want {
+		t.Errorf("threads %q, want %q", members(), want)
+	}
+	if err := leave(); err != nil || members() != "" {
+		t.Errorf("threads %q after the thread has left, %v", members(), err)
+	}
+	if err := group.Remove(); err != nil {
+		t.Error(err)
 	}
 }

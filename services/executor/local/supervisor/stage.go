@@ -50,11 +50,10 @@ func newStage(l attempt.Launch, base string) (*stage, error) {
 		if err := unix.SchedGetaffinity(0, &s.processors); err != nil {
 			return fmt.Errorf("read the processors: %w", err)
 		}
-		leave, err := l.OwnGroup().Enter()
-		if err != nil {
+		var err error
+		if s.leave, err = l.OwnGroup().Enter(); err != nil {
 			return err
 		}
-		s.leave = leave
 		err = s.own(base)
 		if l.Held {
 			unix.Umask(0o022) // that of the supervisor is for the executor
