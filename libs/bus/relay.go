@@ -56,8 +56,9 @@ type relay struct {
 	*Bus
 	// allow says whether a message of a node's agent may be stored.
 	allow func(ctx context.Context, node string, m Message) error
-	// waiting is the size of the messages that wait for the disk.
+	// waiting is the size of the messages that wait for the disk, room how large it may be before more are refused.
 	waiting atomic.Int64
+	room    int64
 }
 
 // Relay stores what the agents of other machines report, until ctx ends, if allow says that a node's agent may.
@@ -65,13 +66,17 @@ type relay struct {
 // time. If the server got them directly, it would sync its disk for each. The relay stores the messages of many agents
 // in one batch. For the agents nothing else changes.
 func (b *Bus) Relay(ctx context.Context, allow func(ctx context.Context, node string, m Message) error) error {
+	return (&relay{Bus: b, allow: allow, room: relayBytes}).run(ctx)
+}
+
+func (r *relay) run(ctx context.Context) error {
 	arrived := make(chan *nats.Msg, relayRoom)
-	in, err := b.nc.ChanQueueSubscribe(identity.ReportPrefix+">", "switchyard", arrived)
+	in, err := r.nc.ChanQueueSubscribe(identity.ReportPrefix+">", "switchyard", arrived)
 	if err != nil {
 		return fmt.Errorf("relay the reports of agents: %w", err)
 	}
 	defer func() { _ = in.Unsubscribe() }()
-	for r := (&relay{Bus: b, allow: allow}); ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -98,7 +103,7 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 	case err != nil:
 	case on.Header.Get(headerBatchID) != "":
 		err = errBatch
-	case r.waiting.Load() > relayBytes:
+	case r.waiting.Load() > r.room:
 		err = errFull
 	}
 	if err != nil {

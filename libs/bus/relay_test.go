@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -28,13 +30,18 @@ type relayed struct {
 
 func newRelayed(t *testing.T, allow func(ctx context.Context, node string, m bus.Message) error, nodes ...string) *relayed {
 	t.Helper()
+	return relayedBy(t, func(ctx context.Context, b *bus.Bus) error { return b.Relay(ctx, allow) }, nodes...)
+}
+
+func relayedBy(t *testing.T, run func(context.Context, *bus.Bus) error, nodes ...string) *relayed {
+	t.Helper()
 	server, keys := bustest.StartGuarded(t, nodes...)
 	r := &relayed{t, map[string]*bus.Bus{}, bustest.ConnectWith(t, bus.Config{URL: server.URL(), Name: "admission", Keys: string(keys)})}
 	ctx, stop := context.WithCancel(t.Context())
 	var relay conc.WaitGroup
 	t.Cleanup(func() { stop(); relay.Wait() })
 	relay.Go(func() {
-		if err := r.bus.Relay(ctx, allow); err != nil {
+		if err := run(ctx, r.bus); err != nil {
 			t.Error(err)
 		}
 	})
@@ -50,6 +57,33 @@ func anyReport(context.Context, string, bus.Message) error { return nil }
 func measured(node string, n int) event.Fact {
 	return event.Fact{
 		Subject: event.Subject{Entity: "energy", ID: node, Fact: event.FactMeasured, Version: 1}, Key: fmt.Sprintf("node/%s/boot/%d", node, n), Body: event.Measured{Node: train.NodeID(node)},
+	}
+}
+
+// If the disk takes less than agents report, a relay refuses what it has no room for. Agents try again.
+func TestARelayWithoutRoomRefusesReports(t *testing.T) {
+	t.Parallel()
+	r := relayedBy(t, func(ctx context.Context, b *bus.Bus) error { return bus.RelayOne(ctx, b, anyReport) }, "n1", "n2")
+	waiting, release := bus.HoldRelayed(r.bus, event.StreamSamples)
+	publishing := pool.New().WithErrors()
+	publishing.Go(func() error { return r.agents["n1"].Publish(t.Context(), measured("n1", 0)) })
+	for range tick.Every(within(t), time.Millisecond) {
+		if callers, _ := waiting(); callers == 1 {
+			break
+		}
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := r.agents["n2"].Publish(short, measured("n2", 0)); err == nil || !strings.Contains(err.Error(), "too many reports wait") {
+		t.Errorf("a second report: %v", err)
+	}
+	if callers, _ := waiting(); callers != 1 {
+		t.Errorf("%d reports wait", callers)
+	}
+	publishing.Go(func() error { return r.agents["n2"].Publish(t.Context(), measured("n2", 0)) })
+	release()
+	if err := publishing.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
