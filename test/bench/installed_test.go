@@ -49,7 +49,7 @@ func BenchmarkInstalled(b *testing.B) {
 		tick.Pause(b.Context(), watched)
 		b.ReportMetric(100*(i.usedSeconds()-before)/watched.Seconds(), "idle-cpu-%")
 		b.ReportMetric(i.memoryMiB("VmRSS"), "up-MiB")
-		b.ReportMetric(i.memoryMiB("RssAnon"), "up-without-file-MiB") // the kernel drops pages of the program's file if it must
+		b.ReportMetric(i.memoryMiB("RssAnon"), "up-without-file-MiB") // the kernel can drop the rest
 		b.ReportMetric(i.storedBytes()/(1<<20), "bus-disk-MiB")
 		i.kill()
 		began := time.Now()
