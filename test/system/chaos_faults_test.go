@@ -103,10 +103,17 @@ func (s *storm) hitJob(part string, with syscall.Signal) (heal func(), err error
 	if part == "supervisor" {
 		pid, _ = parentOf(pid)
 	}
-	if with == syscall.SIGSTOP {
-		return func() { _ = syscall.Kill(pid, syscall.SIGCONT) }, syscall.Kill(pid, with)
-	}
 	began := float64(time.Now().UnixMicro()) / 1e6
+	if with == syscall.SIGSTOP {
+		return func() {
+			if part == "trainer" && !alive(pid) {
+				// Its job was cancelled meanwhile. It could not leave, so it was killed, and could not note that.
+				trainer.Event, trainer.Seconds = chaos.Killed, began
+				s.note(trainer)
+			}
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}, syscall.Kill(pid, with)
+	}
 	if err := syscall.Kill(pid, with); err != nil {
 		return nil, errNothingToHit // it has just ended
 	}
