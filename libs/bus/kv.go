@@ -32,7 +32,7 @@ type KV[T any] struct {
 	reader contract.Reader[T]
 	// partly lets List read a bucket that is not whole.
 	partly bool
-	// own is what this process has written; nil unless it alone writes its keys.
+	// own remembers what this process has written; nil except in a view by Own.
 	own *written[T]
 }
 
@@ -70,8 +70,8 @@ func (k *KV[T]) Partly() *KV[T] {
 	return &view
 }
 
-// Own returns a view for a process that alone writes the keys that it writes. Modify and Put begin with what it has
-// written last instead of a read. They are right all the same if another process writes, too, only slower.
+// Own returns a view for keys that no other process writes. Modify and Put begin with the value that this process has
+// written last, and need not read it. If another process writes after all, they notice the conflict and read.
 func (k *KV[T]) Own() *KV[T] {
 	view := *k
 	view.own = &written[T]{entries: map[string]Entry[T]{}}
@@ -197,7 +197,7 @@ func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, e
 	}
 }
 
-// written is what a process has written last to the keys that it alone writes. A nil one remembers nothing.
+// written remembers the value that this process has written last to each key. A nil one remembers nothing.
 type written[T any] struct {
 	mu      sync.Mutex
 	entries map[string]Entry[T]

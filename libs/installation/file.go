@@ -91,18 +91,6 @@ func MakeFolder(path string) error {
 	return nil
 }
 
-// SyncFile writes a file and its name to disk.
-func SyncFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return SyncFolder(filepath.Dir(path))
-}
-
 // SyncFolder makes what was created or renamed in a folder survive a crash of the machine.
 func SyncFolder(path string) error {
 	d, err := os.Open(path)

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
@@ -48,14 +49,14 @@ type cache struct {
 	missing  map[string]bool
 	restarts restartMean
 	// changed has room for one signal that something is new, learned for one that models are.
-	changed, learned chan struct{}
+	changed, learned tick.Signal
 }
 
 func newCache() *cache {
 	return &cache{
 		jobs: map[string]*train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{}, live: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
-		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1), learned: make(chan struct{}, 1),
+		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: tick.NewSignal(), learned: tick.NewSignal(),
 		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{}, bounds: map[string]access.Tenant{},
 		spendings: map[string]contract.Spending{}, placed: map[string]train.PlacedPod{}, tunings: map[string]train.Tuning{}, asking: map[string]*asking{}, usage: newUsage(),
 		restarts: restartMean{counted: map[train.JobID]int{}}, silence: newSilence(),
@@ -88,14 +89,7 @@ func (p *cache) ready() bool {
 	return len(p.missing) == 0 && (p.crossed != nil || len(p.degraded()) == 0)
 }
 
-func (p *cache) wake() { signal(p.changed) }
-
-func signal(to chan struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
-}
+func (p *cache) wake() { p.changed.Send() }
 
 // stale reports whether something has changed since the last decision began.
 func (p *cache) stale() bool { return len(p.changed) > 0 }
@@ -127,7 +121,7 @@ func (p *cache) observeModel(e bus.Entry[train.Model], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if enter(p.models, e, deleted) {
-		signal(p.learned)
+		p.learned.Send()
 	}
 }
 

@@ -102,8 +102,8 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	}
 }
 
-// await returns when there is something to decide: at a tick, or some time after news. The last decision was over at
-// the time decided. It returns false once ctx has ended.
+// await returns when there is something to decide: at a tick, or some time after news. decided is when the last
+// decision ended, took how long it lasted. It returns false once ctx has ended.
 func (l *loop) await(ctx context.Context, ticks <-chan time.Time, decided time.Time, took time.Duration) bool {
 	var learned <-chan time.Time
 	for {

@@ -107,7 +107,7 @@ func (s *storm) hitJob(part string, with syscall.Signal) (heal func(), err error
 	if with == syscall.SIGSTOP {
 		return func() {
 			if part == "trainer" && !alive(pid) {
-				// Its job was cancelled meanwhile. It could not leave, so it was killed, and could not note that.
+				// Its job was cancelled while it was stopped. Its supervisor killed it, so it wrote no exit.
 				trainer.Event, trainer.Seconds = chaos.Killed, began
 				s.note(trainer)
 			}

@@ -49,8 +49,6 @@ type Backend struct {
 	troubles  map[attempt.Folder]error
 	// stagings are how far the data of attempts is.
 	stagings map[attempt.Folder]train.Staging
-	// syncs wait until new capabilities are on disk, by job.
-	syncs map[train.JobID]chan error
 }
 
 // New makes a back end over a data folder, whose attempts have a program as their supervisors.
@@ -63,7 +61,6 @@ func New(dataDir string, program Supervisor, bounds prepare.Bounds) *Backend {
 		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{}, children: map[int]attempt.Folder{},
 		stopAsked: map[attempt.Folder]time.Time{}, followed: map[attempt.Folder]bool{},
 		preparing: map[attempt.Folder]bool{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},
-		syncs: map[train.JobID]chan error{},
 	}
 	b.Staged = func(folder attempt.Folder, now train.Staging) {
 		b.mu.Lock()
@@ -145,20 +142,13 @@ func secret(path string, write func(path string, data []byte) error) (string, er
 // Namespace returns none.
 func (b *Backend) Namespace(train.Spec) string { return "" }
 
-// MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept. A new
-// capability is written to disk while the attempt is claimed: ReadSecrets waits for that.
+// MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept.
 func (b *Backend) MakeSecrets(_ context.Context, a train.Attempt) (capability, token string, err error) {
 	folder := b.folder(a)
 	if err := installation.MakeFolder(folder.Path); err != nil {
 		return "", "", err
 	}
-	capability, err = secret(b.Capability(a.Job), func(path string, data []byte) error {
-		err := installation.ReplaceFile(path, data)
-		if err == nil {
-			b.syncLater(a.Job, path)
-		}
-		return err
-	})
+	capability, err = secret(b.Capability(a.Job), installation.WriteFile)
 	if err != nil {
 		return "", "", err
 	}
@@ -167,27 +157,8 @@ func (b *Backend) MakeSecrets(_ context.Context, a train.Attempt) (capability, t
 	return capability, token, err
 }
 
-// syncLater writes a new file of a job to disk in the background.
-func (b *Backend) syncLater(job train.JobID, path string) {
-	done := make(chan error, 1)
-	b.mu.Lock()
-	b.syncs[job] = done
-	b.mu.Unlock()
-	b.followers.Go(func() { done <- installation.SyncFile(path) })
-}
-
 // ReadSecrets also makes missing secrets. A supervisor of this attempt would be found by its folder, so secrets other
 // than the claimed ones lead to a loss and are no danger.
 func (b *Backend) ReadSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error) {
-	if capability, token, err = b.MakeSecrets(ctx, a); err != nil {
-		return "", "", err
-	}
-	b.mu.Lock()
-	done := b.syncs[a.Job]
-	delete(b.syncs, a.Job)
-	b.mu.Unlock()
-	if done != nil {
-		err = <-done
-	}
-	return capability, token, err
+	return b.MakeSecrets(ctx, a)
 }

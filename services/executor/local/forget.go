@@ -23,7 +23,6 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	delete(b.followed, folder)
 	delete(b.troubles, folder)
 	delete(b.stagings, folder)
-	delete(b.syncs, a.Job)
 	b.mu.Unlock()
 	if b.launched(a) {
 		if err := b.people.launcher.Forget(a.Job, a.Number); err != nil {

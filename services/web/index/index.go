@@ -58,7 +58,7 @@ func New() *Index {
 		Courses: newTable(contract.EnergyProgress, contract.EnergyProgressKey("")), Met: newTable(contract.Interference, ""), Reports: newTable(contract.Reports, ""), Accounts: newTable(contract.Accounts, contract.AccountPrefix), Tunings: newTable(contract.Tunings, ""),
 		Conditions: newTable(contract.Conditions, ""), Eligibility: newTable(contract.Eligibility, ""),
 		Plans:       newest(Plan, event.StreamPlans, event.PlanSubject()),
-		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}).undecoded(),
+		Power:       newest(Power, event.StreamSamples, event.Subject{Entity: "energy", ID: "*", Fact: event.FactMeasured, Version: 1}).decodedLate(),
 		Experiments: newTable(contract.Bucket[contract.Trials](contract.Experiments), ""),
 		Users:       newTable(contract.Users, ""), Tenants: newTable(contract.Tenants, ""), Spendings: newTable(contract.Spendings, contract.SpendingKey("")),
 	}
@@ -142,8 +142,8 @@ func newest[T any](name contract.Bucket[T], stream string, subjects event.Subjec
 	return t
 }
 
-// undecoded has a table decode its values late.
-func (t *Table[T]) undecoded() *Table[T] {
+// decodedLate has a table decode its values when they are asked for.
+func (t *Table[T]) decodedLate() *Table[T] {
 	t.late = true
 	return t
 }

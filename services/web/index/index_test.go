@@ -99,7 +99,7 @@ func TestATableTakesItsKeysAlone(t *testing.T) {
 	}
 }
 
-// What is decoded late is there like everything else: the newest revision, and nothing for what cannot be read.
+// A table that decodes late returns what others do: the newest revision, and nothing for a value that cannot be read.
 func TestWhatWasMeasuredIsDecodedLate(t *testing.T) {
 	x := index.New()
 	put := func(revision uint64, key, value string) {

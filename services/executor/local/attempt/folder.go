@@ -109,7 +109,7 @@ func (f Folder) Lock() (*os.File, error) {
 }
 
 // Claim marks the attempt as taken, for the process that holds its lock; taken is false if it was taken before. along
-// writes what has to be there by then. Nothing may be started before SyncClaim.
+// writes files that must exist with the claim. Nothing may be started before SyncClaim has returned.
 func (f Folder) Claim(along func() error) (taken bool, err error) {
 	claim, err := os.OpenFile(filepath.Join(f.Path, claimName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -93,7 +93,7 @@ func (g Group) Place(attributes *syscall.SysProcAttr) (close func(), err error) 
 }
 
 // Enter makes the calling thread a member of a group of version 1, in which what it starts begins. leave moves the
-// thread, which must call it itself, back to the parent.
+// thread back to the parent group; the thread itself must call it.
 func (g Group) Enter() (leave func() error, err error) {
 	if g == "" || g.second() {
 		return func() error { return nil }, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/pool"
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -86,7 +87,9 @@ func Supervise(folder attempt.Folder) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	s.claimed = inBackground(folder.SyncClaim)
+	claim := pool.New().WithErrors()
+	claim.Go(folder.SyncClaim)
+	s.claimed = claim.Wait
 	if s.launch, err = folder.Launch(); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
@@ -116,17 +119,6 @@ func Supervise(folder attempt.Folder) error {
 		s.launch.RemoveContainers(context.Background())
 	}
 	return s.finish(s.first)
-}
-
-// inBackground runs a function beside the caller, and returns a function that waits for its result.
-func inBackground(f func() error) (result func() error) {
-	var running conc.WaitGroup
-	var err error
-	running.Go(func() { err = f() })
-	return func() error {
-		running.Wait()
-		return err
-	}
 }
 
 // begin starts the programs, and what they and people need to reach each other.
