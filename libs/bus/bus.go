@@ -71,8 +71,10 @@ type Bus struct {
 	roster  *identity.Roster
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	name    string
-	log     *slog.Logger
+	// messages reads single messages.
+	messages nats.JetStreamContext
+	name     string
+	log      *slog.Logger
 	// records are what watchers share.
 	records *Records
 	// replicas is the number of replicas of each stream and bucket that Ensure makes.
@@ -153,7 +155,11 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("connect %s: %w", Redacted(c.URL), err)
 	}
-	if b.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+	b.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
+	if err == nil {
+		b.messages, err = nc.JetStream()
+	}
+	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("open JetStream at %s: %w", Redacted(c.URL), err)
 	}

@@ -28,7 +28,7 @@ func (b *Bus) cause(err error) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.away()
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrStreamNotFound):
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStreamNotFound):
 		return fmt.Errorf("%w: %w", ErrMissing, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("%w: %w", b.silent(), err)

@@ -84,25 +84,22 @@ func Open[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T], into **
 	return err
 }
 
-// Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T or
-// is not that of the key.
+// Get reads the newest value of a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if
+// the value is no T or is not that of the key.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
-	ctx, cancel := exchange(ctx)
-	defer cancel()
-	raw, err := k.kv.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
+	if !validKey(key) {
 		return Entry[T]{}, fmt.Errorf("read %s/%s: %w", k.bucket, key, ErrNotFound)
+	}
+	raw, err := k.bus.newest(ctx, bucketPrefix+k.bucket, "$KV."+k.bucket+"."+key)
+	if errors.Is(err, nats.ErrMsgNotFound) || err == nil && len(raw.Data) == 0 { // a deleted key has an empty value
+		err = ErrNotFound
 	}
 	if err != nil {
 		return Entry[T]{}, fmt.Errorf("read %s/%s: %w", k.bucket, key, k.bus.cause(err))
 	}
-	return k.decode(raw)
-}
-
-func (k *KV[T]) decode(raw jetstream.KeyValueEntry) (Entry[T], error) {
-	e := Entry[T]{Key: raw.Key(), Revision: raw.Revision()}
-	if err := k.reader.Decode(e.Key, raw.Value(), &e.Value); err != nil {
-		return Entry[T]{Key: e.Key, Revision: e.Revision}, fmt.Errorf("%w: decode %s/%s: %w", ErrPoison, k.bucket, raw.Key(), err)
+	e := Entry[T]{Key: key, Revision: raw.Sequence}
+	if err := k.reader.Decode(key, raw.Data, &e.Value); err != nil {
+		return Entry[T]{Key: key, Revision: e.Revision}, fmt.Errorf("%w: decode %s/%s: %w", ErrPoison, k.bucket, key, err)
 	}
 	return e, nil
 }

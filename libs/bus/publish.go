@@ -127,27 +127,37 @@ func (b *Bus) PublishOnce(ctx context.Context, stream string, f event.Fact) (rep
 
 // Last reads the newest fact on a subject; ErrNotFound if the subject is empty.
 func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (Message, error) {
-	return b.stored(ctx, stream, fmt.Sprintf("the last %s", subject), func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
-		return s.GetLastMsgForSubject(ctx, subject.String())
-	})
+	raw, err := b.newest(ctx, stream, subject.String())
+	return b.stored(fmt.Sprintf("the last %s", subject), raw, err)
 }
 
 // At reads one message of a stream by its sequence; ErrNotFound if it is gone.
 func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (Message, error) {
-	return b.stored(ctx, stream, fmt.Sprintf("message %d of %s", sequence, stream), func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
-		return s.GetMsg(ctx, sequence)
-	})
-}
-
-func (b *Bus) stored(ctx context.Context, stream, what string, get func(context.Context, jetstream.Stream) (*jetstream.RawStreamMsg, error)) (Message, error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
-	s, err := b.js.Stream(ctx, stream)
-	if err != nil {
-		return Message{}, fmt.Errorf("open stream %s: %w", stream, b.cause(err))
+	raw, err := b.messages.GetMsg(stream, sequence, b.consistent(ctx)...)
+	return b.stored(fmt.Sprintf("message %d of %s", sequence, stream), raw, err)
+}
+
+// newest reads the newest message on a subject.
+func (b *Bus) newest(ctx context.Context, stream, subject string) (*nats.RawStreamMsg, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	return b.messages.GetLastMsg(stream, subject, b.consistent(ctx)...)
+}
+
+// consistent returns the options of a read that sees every write before it. In a cluster that is a read by the leader
+// of the stream: a direct read is answered by any server with a replica, which may be behind. A single server answers
+// direct reads in half the time.
+func (b *Bus) consistent(ctx context.Context) []nats.JSOpt {
+	if b.nc.ConnectedClusterName() == "" {
+		return []nats.JSOpt{nats.Context(ctx), nats.DirectGet()}
 	}
-	raw, err := get(ctx, s)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	return []nats.JSOpt{nats.Context(ctx)}
+}
+
+func (b *Bus) stored(what string, raw *nats.RawStreamMsg, err error) (Message, error) {
+	if errors.Is(err, nats.ErrMsgNotFound) {
 		err = ErrNotFound
 	}
 	if err != nil {

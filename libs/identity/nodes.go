@@ -139,7 +139,7 @@ func nodeReading() []string {
 	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES"}
 	for _, k := range contract.Buckets() {
 		if Republished(k) || slices.ContainsFunc(k.Records, func(r contract.Record) bool { return r.Writer == Agent }) {
-			subjects = append(subjects, "$JS.API.DIRECT.GET.KV_"+k.Name, "$JS.API.DIRECT.GET.KV_"+k.Name+".>")
+			subjects = append(subjects, "$JS.API.STREAM.MSG.GET.KV_"+k.Name, "$JS.API.DIRECT.GET.KV_"+k.Name, "$JS.API.DIRECT.GET.KV_"+k.Name+".>")
 		}
 	}
 	return subjects

@@ -47,7 +47,7 @@ func TestTheAgentOfANodeSpeaksForItAlone(t *testing.T) {
 		"$JS.API.STREAM.DELETE.JOBS": false, "$JS.API.STREAM.CREATE.X": false, "$JS.API.STREAM.UPDATE.JOBS": false, "$JS.API.STREAM.PURGE.KV_nodes": false,
 		"$JS.API.CONSUMER.CREATE.KV_nodes": false, "$JS.API.CONSUMER.CREATE.JOBS.x.yard.job.>": false, "$JS.API.CONSUMER.MSG.NEXT.JOBS.admission": false, "$JS.ACK.JOBS.admission.1.1.1.1.1": false,
 		"$JS.API.STREAM.MSG.GET.KV_jobs": false, "$JS.API.DIRECT.GET.KV_jobs": false, "$JS.API.DIRECT.GET.KV_jobs.$KV.jobs.x": false, "$JS.API.DIRECT.GET.JOBS": false,
-		"$JS.API.DIRECT.GET.JOBS.yard.job.x.submitted.v1": false, "$JS.API.DIRECT.GET.KV_attempts": true, "switchyard.executor.n1.terminal": false, "switchyard.executor.n2.logs": false,
+		"$JS.API.DIRECT.GET.JOBS.yard.job.x.submitted.v1": false, "$JS.API.DIRECT.GET.KV_attempts": true, "$JS.API.STREAM.MSG.GET.KV_attempts": true, "$JS.API.STREAM.MSG.GET.JOBS": false, "switchyard.executor.n1.terminal": false, "switchyard.executor.n2.logs": false,
 		"switchyard.changes.attempts.x": false, "_INBOX.web.x": false, "$SYS.REQ.SERVER.PING": false, "anything": false,
 	}
 	for _, k := range event.Kinds() {

@@ -36,8 +36,14 @@ func serveBus(options string) int {
 	return 1
 }
 
-// threeBuses starts the parts around a cluster of three servers, each of which keeps every stream.
+// threeBuses starts the parts around a cluster of three servers.
 func (s *storm) threeBuses() {
+	s.threeServers()
+	s.startAll(s.buses...)
+}
+
+// threeServers makes a cluster of three servers, each of which keeps every stream.
+func (s *storm) threeServers() {
 	peers := []int{bustest.FreePort(s.t), bustest.FreePort(s.t), bustest.FreePort(s.t)}
 	accounts, err := s.keys().Accounts()
 	if err != nil {
@@ -57,7 +63,6 @@ func (s *storm) threeBuses() {
 		urls, s.buses = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", port)), append(s.buses, name)
 	}
 	s.urls, s.common = strings.Join(urls, ","), []string{"--bus-replicas", "3"}
-	s.startAll(s.buses...)
 }
 
 // streamLeader returns the server that leads a stream, or any of them if none says so.
