@@ -43,6 +43,13 @@ type Book struct {
 	Owners map[train.JobID]Owner `json:"owners,omitempty"`
 }
 
+// Closing is a round in which accounts are closed. A process that finds one of an earlier process publishes those
+// accounts again: they may be final, and their facts not yet published.
+type Closing struct {
+	// Jobs are in order.
+	Jobs []train.JobID `json:"jobs"`
+}
+
 // Minute is what the meters of a node showed in one minute, as means over the time that they measured.
 type Minute struct {
 	Node train.NodeID `json:"node"`

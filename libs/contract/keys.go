@@ -29,6 +29,9 @@ func AccountKey(job train.JobID) string { return AccountPrefix + string(job) }
 // EnergyProgressKey is the key of a job in EnergyProgress.
 func EnergyProgressKey(job train.JobID) string { return "course." + string(job) }
 
+// ClosingKey is the only key in Closings.
+const ClosingKey = "closing"
+
 // BookKey is the key of a node in Books.
 func BookKey(node train.NodeID) string { return "node." + string(node) }
 

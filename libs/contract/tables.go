@@ -22,6 +22,7 @@ const (
 	Accounts       Bucket[train.Account]            = "ledger"
 	EnergyProgress Bucket[train.EnergyProgress]     = "ledger"
 	Books          Bucket[Book]                     = "ledger"
+	Closings       Bucket[Closing]                  = "ledger"
 	Spendings      Bucket[Spending]                 = "ledger"
 	SeriesNodes    Bucket[NodeSeries]               = "ledger"
 	SeriesJobs     Bucket[JobSeries]                = "ledger"
@@ -255,7 +256,7 @@ func Buckets() []BucketInfo {
 }
 
 func ledger() BucketInfo {
-	doc := "The energy ledger. It holds records of six types, each under a key prefix."
+	doc := "The energy ledger. It holds records of seven types, each under a key prefix."
 	loss := "energy accounted since the snapshot, beyond what its stream ENERGY still has"
 	return BucketInfo{Name: string(Accounts), Doc: doc, Made: Restored, Loss: loss, Records: []Record{
 		record(Accounts, "Accounts", "job.<job>", energy,
@@ -263,6 +264,7 @@ func ledger() BucketInfo {
 		record(EnergyProgress, "EnergyProgress", "course.<job>", energy,
 			"The energy a job had used at the end of each of its epochs.", planner, experiments, web),
 		record(Books, "Books", "node.<node>", energy, "The book of a node, up to the last interval booked."),
+		record(Closings, "Closings", ClosingKey, energy, "The accounts that are being closed."),
 		record(Spendings, "Spendings", "tenant.<tenant, with = for .>", energy,
 			"The energy that the jobs of a tenant have used in a month, for tenants with a quota of energy.", planner, web),
 		record(SeriesNodes, "SeriesNodes", "series.<node>", energy, "How far the time series of a node are written."),

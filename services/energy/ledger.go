@@ -21,6 +21,7 @@ type ledger struct {
 	bus      *bus.Bus
 	register *bus.KV[train.Job]
 	books    *bus.KV[contract.Book]
+	closings *bus.KV[contract.Closing]
 	hourly   *bus.KV[contract.Book]
 	minutely *bus.KV[contract.Minute]
 	accounts *bus.KV[train.Account]
@@ -56,6 +57,8 @@ type ledger struct {
 	// ended are those of jobs that have ended.
 	ended  map[train.JobID]struct{}
 	closed map[train.JobID]bool
+	// closing are the jobs whose accounts may be final and not yet published.
+	closing page[contract.Closing]
 	// forgotten holds the jobs that have an account but are no longer in the register, reopened those that were resumed
 	// after their account was closed.
 	forgotten, reopened map[train.JobID]bool
@@ -74,7 +77,7 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 		minutes: map[train.NodeID]*minute{}, past: map[string]contract.Minute{},
 	}
 	err := errors.Join(
-		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hourly), bus.Open(ctx, b, contract.Minutes, &l.minutely),
+		bus.Open(ctx, b, contract.Jobs, &l.register), bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Closings, &l.closings), bus.Open(ctx, b, contract.Hours, &l.hourly), bus.Open(ctx, b, contract.Minutes, &l.minutely),
 		bus.Open(ctx, b, contract.Accounts, &l.accounts), bus.Open(ctx, b, contract.EnergyProgress, &l.progress),
 	)
 	if err != nil {
@@ -97,8 +100,13 @@ func (l *ledger) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var closing page[contract.Closing]
+	if err := closing.read(ctx, l.closings, contract.ClosingKey); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closing = closing
 	l.hours, l.nodeBooks, l.run = map[string]*page[contract.Book]{}, map[train.NodeID]*page[contract.Book]{}, map[train.JobID]*page[train.EnergyProgress]{}
 	l.places, l.uncopied, l.gangs = map[train.JobID][]train.NodeID{}, map[train.JobID]struct{}{}, gangs{}
 	for _, e := range nodeBooks {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sourcegraph/conc"
 
@@ -436,6 +438,56 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	book := await(k, "node.n1", func(b Book) bool { return len(b.Running) == 0 })
 	if want := (contract.Totals{Measured: 60, Idle: 20, Attributed: 20, Unattributed: 20}); book.Totals["cpu"] != want {
 		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
+	}
+}
+
+// TestAnAccountOfNothingIsPublishedByTheNextProcess: the job is in no book, so nothing else reminds of it.
+func TestAnAccountOfNothingIsPublishedByTheNextProcess(t *testing.T) {
+	t.Parallel()
+	k, ctx := newBooks(t), within(t)
+	end := func(l *ledger) {
+		l.observe(bus.Entry[*train.Job]{Key: "a", Value: &train.Job{ID: "a", State: train.StateCancelled, FinishedAt: hour}}, false)
+	}
+	nc, err := nats.Connect(k.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err = errors.Join(err, js.DeleteStream(ctx, event.StreamEnergy)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := bus.Connect(ctx, bus.Config{URL: k.url, Name: "energy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := newLedger(ctx, first, false, slog.New(slog.DiscardHandler), hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(l)
+	soon, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := l.settle(soon, hour.Add(time.Minute)); err == nil {
+		t.Fatal("an account was published without a stream")
+	}
+	first.Close()
+	if err := k.bus.Ensure(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, k)
+	if !l.isClosed("a") {
+		t.Fatal("the account was not written")
+	}
+	end(l)
+	for range 2 {
+		if err := l.settle(ctx, hour.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accounted(t, k, "a")
+	if l = open(t, k); len(l.closing.value.Jobs) > 0 {
+		t.Errorf("being closed: %v, want none", l.closing.value.Jobs)
 	}
 }
 

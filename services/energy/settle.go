@@ -25,7 +25,10 @@ const settleAfter = 5 * time.Second
 const closedAtOnce = 512
 
 // settled reports whether a job needs no more work. The caller holds mu.
-func (l *ledger) settled(job train.JobID) bool { return l.closed[job] && len(l.places[job]) == 0 }
+func (l *ledger) settled(job train.JobID) bool {
+	_, closing := slices.BinarySearch(l.closing.value.Jobs, job)
+	return l.closed[job] && !closing && len(l.places[job]) == 0
+}
 
 // settle closes the accounts of ended jobs that no more energy can reach, and copies those of others.
 func (l *ledger) settle(ctx context.Context, now time.Time) error {
@@ -116,13 +119,17 @@ func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
 	return err
 }
 
-// due returns the jobs whose account can be closed, in order.
+// due returns the jobs whose account can be closed, in order, after those whose account was being closed already.
 func (l *ledger) due(now time.Time) []train.JobID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.measured(maps.Keys(l.nodeBooks), now)
-	var due []train.JobID
+	due := slices.DeleteFunc(slices.Clone(l.closing.value.Jobs), func(id train.JobID) bool { return !l.closed[id] })
+	begun := len(due)
 	for id := range l.ended {
+		if _, closing := slices.BinarySearch(due[:begun], id); closing {
+			continue
+		}
 		until := all // a job without an account may have been anywhere
 		if nodes := l.places[id]; len(nodes) > 0 {
 			until = l.measured(slices.Values(nodes), now)
@@ -131,7 +138,7 @@ func (l *ledger) due(now time.Time) []train.JobID {
 			due = append(due, id)
 		}
 	}
-	slices.Sort(due)
+	slices.Sort(due[begun:])
 	return due
 }
 
@@ -178,10 +185,14 @@ func (m measured) covers(end, now time.Time) bool {
 	return m.talking.After(end) && (m.silent.After(end) || now.Sub(end) > settleAfter)
 }
 
-// closeAccounts writes the final accounts, publishes them, and then removes the jobs from the books: in this order, so
-// that each step can be repeated.
+// closeAccounts writes which accounts it closes, then the final accounts, publishes these, and removes the jobs from the
+// books: in this order, so that each step can be repeated. A job that used nothing is in no book: only what was written
+// first says that its account may not be published yet.
 func (l *ledger) closeAccounts(ctx context.Context, jobs []train.JobID) error {
 	jobs = jobs[:min(len(jobs), closedAtOnce)]
+	if err := l.change(ctx, func() error { return l.writeClosing(ctx, jobs) }); err != nil {
+		return err
+	}
 	closed := make([]bool, len(jobs))
 	side := pool.New().WithMaxGoroutines(exchangesAtOnce).WithErrors()
 	for i, job := range jobs {
@@ -195,15 +206,34 @@ func (l *ledger) closeAccounts(ctx context.Context, jobs []train.JobID) error {
 	}
 	err := side.Wait()
 	return errors.Join(err, l.change(ctx, func() error {
+		var left []train.JobID
 		l.mu.Lock()
 		for i, job := range jobs {
-			if closed[i] {
+			switch {
+			case closed[i]:
 				l.strike(job)
+			case l.closed[job]:
+				left = append(left, job)
 			}
 		}
 		l.mu.Unlock()
-		return l.writeBooks(ctx)
+		if err := l.writeBooks(ctx); err != nil {
+			return err
+		}
+		return l.writeClosing(ctx, left)
 	}))
+}
+
+// writeClosing says which accounts are being closed. The caller holds work.
+func (l *ledger) writeClosing(ctx context.Context, jobs []train.JobID) error {
+	jobs = slices.Sorted(slices.Values(jobs))
+	if slices.Equal(jobs, l.closing.value.Jobs) {
+		return nil
+	}
+	l.mu.Lock()
+	l.closing.value.Jobs = jobs
+	l.mu.Unlock()
+	return l.closing.write(ctx, l.closings, contract.ClosingKey)
 }
 
 // closeAccount writes the final account of a job and publishes it.
