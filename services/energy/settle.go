@@ -185,9 +185,9 @@ func (m measured) covers(end, now time.Time) bool {
 	return m.talking.After(end) && (m.silent.After(end) || now.Sub(end) > settleAfter)
 }
 
-// closeAccounts writes which accounts it closes, then the final accounts, publishes these, and removes the jobs from the
-// books: in this order, so that each step can be repeated. A job that used nothing is in no book: only what was written
-// first says that its account may not be published yet.
+// closeAccounts writes which accounts it closes, then the final accounts, publishes these, and removes the jobs from
+// the books: in this order, so that each step can be repeated. A job that used nothing is in no book: only what was
+// written first says that its account may not be published yet.
 func (l *ledger) closeAccounts(ctx context.Context, jobs []train.JobID) error {
 	jobs = jobs[:min(len(jobs), closedAtOnce)]
 	if err := l.change(ctx, func() error { return l.writeClosing(ctx, jobs) }); err != nil {
