@@ -118,6 +118,7 @@ func TestAgentsWorkOnWhenALeaderGoes(t *testing.T) {
 	agents := map[string]*bus.Bus{
 		"n1": connect(identity.Agent, string(keys)+"/nodes/n1", servers[leader].URL()), "n2": connect(identity.Agent, string(keys)+"/nodes/n2", elsewhere),
 	}
+	read := map[string]*bus.KV[train.Attempt]{}
 	seen := map[string]chan int{}
 	watching, stop := context.WithCancel(ctx)
 	var listening conc.WaitGroup
@@ -131,6 +132,7 @@ func TestAgentsWorkOnWhenALeaderGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		read[node] = theirs
 		listening.Go(func() {
 			_ = theirs.Watch(watching, func(e bus.Entry[train.Attempt], _ bool) { seen[node] <- e.Value.Number }, nil)
 		})
@@ -146,6 +148,15 @@ func TestAgentsWorkOnWhenALeaderGoes(t *testing.T) {
 					t.Fatalf("the agent of %s has not heard of attempt %d", node, number)
 				}
 			}
+		}
+		for node, theirs := range read {
+			persevere(ctx, t, "read", func() error {
+				e, err := theirs.Get(ctx, "job")
+				if err == nil && e.Value.Number != number {
+					t.Errorf("the agent of %s reads attempt %d, want %d", node, e.Value.Number, number)
+				}
+				return err
+			})
 		}
 		for node, agent := range agents {
 			persevere(ctx, t, "publish", func() error {
