@@ -561,3 +561,33 @@ func TestNoBucketTakesAPathForAKey(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkReadOfARecord reads a record from a single server, directly as KV.Get does there, and as in a cluster.
+func BenchmarkReadOfARecord(b *testing.B) {
+	conn := bustest.Connect(b, bustest.Start(b), "test")
+	kv, err := bus.OpenKV(b.Context(), conn, contract.Accounts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := kv.Put(b.Context(), "job.a", train.Account{Job: "a", Epochs: 1}); err != nil {
+		b.Fatal(err)
+	}
+	nc, err := nats.Connect(conn.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+	messages, err := nc.JetStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, options := range map[string][]nats.JSOpt{"direct": {nats.DirectGet()}, "by-the-leader": nil} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := messages.GetLastMsg("KV_ledger", "$KV.ledger.job.a", options...); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -43,10 +43,10 @@ type Book struct {
 	Owners map[train.JobID]Owner `json:"owners,omitempty"`
 }
 
-// Closing is a round in which accounts are closed. A process that finds one of an earlier process publishes those
-// accounts again: they may be final, and their facts not yet published.
+// Closing names the accounts that are being closed. If the process dies meanwhile, the next one publishes those that
+// are final: their facts may not be published yet.
 type Closing struct {
-	// Jobs are in order.
+	// Jobs are sorted by id.
 	Jobs []train.JobID `json:"jobs"`
 }
 

@@ -256,7 +256,7 @@ func Buckets() []BucketInfo {
 }
 
 func ledger() BucketInfo {
-	doc := "The energy ledger. It holds records of seven types, each under a key prefix."
+	doc := "The energy ledger. It holds records of seven types, each under keys of its own."
 	loss := "energy accounted since the snapshot, beyond what its stream ENERGY still has"
 	return BucketInfo{Name: string(Accounts), Doc: doc, Made: Restored, Loss: loss, Records: []Record{
 		record(Accounts, "Accounts", "job.<job>", energy,

@@ -441,7 +441,8 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	}
 }
 
-// TestAnAccountOfNothingIsPublishedByTheNextProcess: the job is in no book, so nothing else reminds of it.
+// TestAnAccountOfNothingIsPublishedByTheNextProcess: a process dies after it wrote a final account, and before it
+// published it. The job used no energy, so it is in no book that would show this to the next process.
 func TestAnAccountOfNothingIsPublishedByTheNextProcess(t *testing.T) {
 	t.Parallel()
 	k, ctx := newBooks(t), within(t)

@@ -186,8 +186,8 @@ func (m measured) covers(end, now time.Time) bool {
 }
 
 // closeAccounts writes which accounts it closes, then the final accounts, publishes these, and removes the jobs from
-// the books: in this order, so that each step can be repeated. A job that used nothing is in no book: only what was
-// written first says that its account may not be published yet.
+// the books: in this order, so that each step can be repeated. A job that used nothing is in no book. Only the record
+// of the closing shows the next process that the account of such a job may be unpublished.
 func (l *ledger) closeAccounts(ctx context.Context, jobs []train.JobID) error {
 	jobs = jobs[:min(len(jobs), closedAtOnce)]
 	if err := l.change(ctx, func() error { return l.writeClosing(ctx, jobs) }); err != nil {
@@ -224,7 +224,7 @@ func (l *ledger) closeAccounts(ctx context.Context, jobs []train.JobID) error {
 	}))
 }
 
-// writeClosing says which accounts are being closed. The caller holds work.
+// writeClosing stores which accounts are being closed. The caller holds work.
 func (l *ledger) writeClosing(ctx context.Context, jobs []train.JobID) error {
 	jobs = slices.Sorted(slices.Values(jobs))
 	if slices.Equal(jobs, l.closing.value.Jobs) {

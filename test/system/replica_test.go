@@ -32,8 +32,7 @@ func TestAReplicaThatIsBehindAnswersNoRead(t *testing.T) {
 	var revision uint64
 	old, reads, lost := 0, 0, 0
 	for range 3 {
-		// Neither the leader nor the server that the client speaks to.
-		follower := s.procs[s.follower(string("KV_"+contract.Reports))].Process
+		follower := s.procs[s.follower("KV_"+string(contract.Reports))].Process
 		_ = follower.Signal(syscall.SIGSTOP)
 		for n := range 300 {
 			report := train.AttemptReport{Job: "a", Attempt: 1, EpochsDone: n + 1}
