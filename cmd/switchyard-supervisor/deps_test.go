@@ -4,8 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // TestTheSupervisorIsSmall looks at everything that the supervisor links, and at its size.
@@ -50,7 +53,7 @@ func TestTheSupervisorIsSmall(t *testing.T) {
 	if info, err := os.Stat(binary); err != nil || info.Size() > most {
 		t.Errorf("the supervisor has %d bytes, more than %d: %v", info.Size(), most, err)
 	}
-	if out, err := exec.CommandContext(t.Context(), binary, "version").Output(); err != nil || strings.TrimSpace(string(out)) != "2" {
+	if out, err := exec.CommandContext(t.Context(), binary, "version").Output(); err != nil || strings.TrimSpace(string(out)) != strconv.Itoa(attempt.Version) {
 		t.Errorf("version %q, %v", out, err)
 	}
 }

@@ -42,5 +42,5 @@ func superviseLaunched(from io.Reader) error {
 	if err := folder.WriteLaunch(made); err != nil {
 		return err
 	}
-	return supervisor.Supervise(folder)
+	return supervisor.Supervise(folder, func() bool { return true })
 }

@@ -91,6 +91,18 @@ func MakeFolder(path string) error {
 	return nil
 }
 
+// SyncFile makes what was written to a new file survive a crash of the machine.
+func SyncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return SyncFolder(filepath.Dir(path))
+}
+
 // SyncFolder makes what was created or renamed in a folder survive a crash of the machine.
 func SyncFolder(path string) error {
 	d, err := os.Open(path)

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,9 +90,7 @@ func TestANodeNamesNoPrograms(t *testing.T) {
 		s := slots()
 		s.Spec.Image, s.Attempt.Number = "image", number+1
 		change(&s)
-		if err := b.Start(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		b.begin(s)
 		got, err := attempt.In(b.Layout, s.Job, number+1).Status()
 		if err != nil || got.Phase != launch.Exited || got.Exit.Code != launch.CannotStart {
 			t.Errorf("%+v, %v", got, err)
@@ -128,9 +125,7 @@ func TestAJobSeesItsOwnFoldersAlone(t *testing.T) {
 		touch here jobs/victim/here `+own+`/here 2>/dev/null && echo "wrote"
 		umount `+b.DataDir+` 2>/dev/null && echo "uncovered"
 		echo mine > `+b.Work("job-a")+`/mine; echo saved > /snapshots/saved; cat `+socket+`/job.sock; grep -w NoNewPrivs /proc/self/status`)
-	if err := b.Start(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	b.begin(s)
 	var got launch.Status
 	b.until("the end", func() bool {
 		var err error
@@ -167,9 +162,7 @@ func TestTheDataFolderIsNoFolderOfAJob(t *testing.T) {
 	for number, dir := range []string{real, b.DataDir, b.Job("victim"), b.Attempt("victim", 1), b.Job("job-a")} {
 		s := slots()
 		s.Attempt.Number, s.Spec.CustomDir = number+1, dir
-		if err := errors.Join(installation.MakeFolder(b.Job("job-a")), b.Start(t.Context(), s)); err != nil {
-			t.Fatal(err)
-		}
+		b.begin(s)
 		got, err := attempt.In(b.Layout, "job-a", number+1).Status()
 		if err != nil || got.Phase != launch.Exited || !strings.Contains(got.Exit.Message, "the data folder of Switchyard") {
 			t.Errorf("%s: %+v, %v", dir, got, err)

@@ -124,7 +124,7 @@ func (b *Backend) Secrets(_ context.Context, spec train.Spec) (map[string]string
 
 // secret reads the secret in a file, or makes one of 32 random bytes and writes it if the file does not exist or is not
 // whole. A secret has 64 hexadecimal digits.
-func secret(path string, write func(path string, data []byte) error) (string, error) {
+func secret(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err == nil && len(data) == 64 {
 		return string(data), nil
@@ -136,7 +136,7 @@ func secret(path string, write func(path string, data []byte) error) (string, er
 	if err != nil {
 		return "", err
 	}
-	return made, write(path, []byte(made))
+	return made, installation.ReplaceFile(path, []byte(made))
 }
 
 // Namespace returns none.
@@ -148,12 +148,12 @@ func (b *Backend) MakeSecrets(_ context.Context, a train.Attempt) (capability, t
 	if err := installation.MakeFolder(folder.Path); err != nil {
 		return "", "", err
 	}
-	capability, err = secret(b.Capability(a.Job), installation.WriteFile)
+	// An attempt whose secrets the machine has lost is lost itself, so they need no sync before it is claimed.
+	capability, err = secret(b.Capability(a.Job))
 	if err != nil {
 		return "", "", err
 	}
-	// An attempt whose token the machine has lost is lost itself, so the token needs no sync.
-	token, err = secret(folder.Token(), installation.ReplaceFile)
+	token, err = secret(folder.Token())
 	return capability, token, err
 }
 

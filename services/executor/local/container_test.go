@@ -58,9 +58,7 @@ func TestContainersByAFakeEngine(t *testing.T) {
 		s.Job, s.Attempt.Job, s.Attempt.Number = job, job, 1
 		s.Spec.Image, s.Spec.Command, s.Spec.Env = "image", command, nil
 		s.Base = os.Environ()
-		if err := b.Start(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		b.begin(s)
 	}
 	start("ok", "sh", "-c", "echo uuid $JOB_UUID; exit 3")
 	if got := b.phase("ok", launch.Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {

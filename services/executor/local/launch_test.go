@@ -48,7 +48,7 @@ func (b *bench) ends(l attempt.Launch) launch.Phase {
 func TestASupervisorIsKilledAtAnyPointOfAStart(t *testing.T) {
 	b := newBench(t)
 	for n, seen := range []string{
-		"launch.json", "shim.log", "lock", "claim", "shim.json", "../../" + filepath.Base(b.Output("x")), "terminal", "../../work/starts",
+		"launch.json", "shim.log", "shim.json", "../../" + filepath.Base(b.Output("x")), "terminal", "../../work/starts",
 	} {
 		job := train.JobID(fmt.Sprintf("job-%d", n))
 		t.Run(seen, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestASupervisorIsKilledAtAnyPointOfAStart(t *testing.T) {
 			}
 			b.must(unix.Kill(supervisor, unix.SIGKILL))
 			b.until("the end of the supervisor", func() bool { b.reap(); return !b.hasChild(attempt.Folder{Path: dir}) })
-			claimed := installation.Exists(filepath.Join(dir, "claim"))
+			claimed := attempt.Folder{Path: dir}.Claimed()
 			if !claimed {
 				l.Processes[0].Args = sh("echo $$ >> " + starts) // for the next supervisor it would be absent
 				b.must(os.Remove(filepath.Join(dir, "launch.json")))
@@ -111,10 +111,12 @@ func TestFilesThatAreNotWhole(t *testing.T) {
 		t.Errorf("starts %q, %v", data, err)
 	}
 	tear("claimed", "launch.json", `{"version": 1, "job"`)
-	tear("claimed", "claim", "")
 	tear("claimed", "shim.json", "\x00\x00\x00")
-	if phase := b.ends(b.launch("claimed", sh("true"))); phase != launch.Lost {
-		t.Errorf("phase %d, want %d", phase, launch.Lost)
+	tear("older", "claim", "") // by a supervisor that had yet to write its number
+	for _, job := range []train.JobID{"claimed", "older"} {
+		if phase := b.ends(b.launch(job, sh("true"))); phase != launch.Lost {
+			t.Errorf("%s: phase %d, want %d", job, phase, launch.Lost)
+		}
 	}
 	tear("secret", "token", "")
 	if _, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "secret", Number: 1}); err != nil || len(token) != 64 {

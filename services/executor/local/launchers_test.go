@@ -19,9 +19,7 @@ func (b *bench) onTwo(spec train.Spec) string {
 		Job: a.Job, Attempt: a, Spec: spec, Capability: "c", Token: "t", Base: os.Environ(),
 		Places: []launch.Place{{Node: train.Node{ID: "n"}, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}}},
 	}
-	if err := b.Start(b.t.Context(), s); err != nil {
-		b.t.Fatal(err)
-	}
+	b.begin(s)
 	if e := b.phase(a.Job, launch.Exited).Exit; e.Code != 0 || e.Message != "" {
 		b.t.Fatalf("exit %+v:\n%s", e, b.log(a.Job))
 	}

@@ -109,6 +109,17 @@ func (b *bench) start(l attempt.Launch) {
 	}
 }
 
+// begin starts an attempt with its secrets, as after its claim.
+func (b *bench) begin(s launch.Setting) {
+	b.t.Helper()
+	if _, _, err := b.MakeSecrets(b.t.Context(), s.Attempt); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.Start(b.t.Context(), s); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *bench) stop(job train.JobID, now time.Time) error {
 	return b.Stop(b.t.Context(), train.Attempt{Job: job, Number: 1}, now)
 }
@@ -294,7 +305,7 @@ func TestManySupervisorsOneStart(t *testing.T) {
 	var supervisors []*exec.Cmd
 	for range 8 {
 		cmd := exec.Command("/proc/self/exe", attempt.Supervise, dir)
-		cmd.Stderr = os.Stderr
+		cmd.Stdin, cmd.Stderr = strings.NewReader("\x01"), os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -312,6 +323,26 @@ func TestManySupervisorsOneStart(t *testing.T) {
 	}
 	if got := b.phase("j", launch.Exited).Exit; got != (train.Exit{}) {
 		t.Errorf("exit %+v, want a good one", got)
+	}
+}
+
+// An executor that dies before it has written the launch closes the line, too.
+func TestSupervisorWithoutALaunchGivesTheAttemptUp(t *testing.T) {
+	b := newBench(t)
+	l := b.launch("j", sh("echo started >> starts"))
+	folder := attempt.In(b.Layout, "j", 1)
+	supervisor, err := b.prestart(folder, l.Sandbox, l.Runtime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.phase("j", launch.Starting)
+	supervisor.abandon()
+	b.phase("j", launch.Absent)
+	b.start(l)
+	b.phase("j", launch.Exited)
+	data, err := os.ReadFile(filepath.Join(b.DataDir, "starts"))
+	if err != nil || string(data) != "started\n" {
+		t.Errorf("starts %q, error %v: want one", data, err)
 	}
 }
 

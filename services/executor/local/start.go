@@ -6,13 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"syscall"
+
+	"github.com/sourcegraph/conc/pool"
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
+	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
 // Start starts a supervisor that starts the processes. What can never work is recorded as the end. The first attempt of
@@ -20,6 +25,9 @@ import (
 // each attempt of a job with data at an address.
 func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	if b.people != nil {
+		if err := b.keepCapability(s.Job); err != nil {
+			return err
+		}
 		if s.Spec.Upload == "" {
 			return b.startAs(s, nil)
 		}
@@ -33,15 +41,30 @@ func (b *Backend) Start(ctx context.Context, s launch.Setting) error {
 	return nil
 }
 
+// start starts a supervisor, and makes its launch meanwhile: both take a few milliseconds.
 func (b *Backend) start(s launch.Setting) error {
-	made, end, err := b.Launch(s)
-	switch {
-	case err != nil:
+	supervisor, err := b.prestart(b.folder(s.Attempt), b.Sandbox(s.Spec), prepare.Runtime(s))
+	if err != nil || supervisor == nil {
 		return err
-	case end != nil:
+	}
+	defer supervisor.abandon()
+	kept := pool.New().WithErrors()
+	kept.Go(func() error { return b.keepCapability(s.Job) })
+	made, end, err := b.Launch(s)
+	if err = errors.Join(err, kept.Wait()); err != nil {
+		return err
+	}
+	if end != nil {
+		supervisor.abandon() // it holds the attempt
 		return b.folder(s.Attempt).Refuse(*end)
 	}
-	return b.Spawn(made)
+	return b.handOverLaunch(supervisor, made)
+}
+
+// keepCapability returns once the capability of a job is on disk: its checkpoints are found by it after a failure of
+// the machine.
+func (b *Backend) keepCapability(job train.JobID) error {
+	return installation.SyncFile(b.Capability(job))
 }
 
 // Starting reports whether a supervisor is about to take the attempt over. A supervisor that failed says why in a
@@ -79,55 +102,101 @@ func (b *Backend) child(folder attempt.Folder) bool {
 // Spawn starts a supervisor for the launch, unless one was started for this attempt before. It does not wait for it.
 // On a busy machine a supervisor may take a while to claim the attempt; no other one is started until it has ended.
 func (b *Backend) Spawn(l attempt.Launch) error {
-	folder := attempt.In(b.Layout, l.Job, l.Attempt)
+	supervisor, err := b.prestart(attempt.In(b.Layout, l.Job, l.Attempt), l.Sandbox, l.Runtime)
+	if err != nil || supervisor == nil {
+		return err
+	}
+	defer supervisor.abandon()
+	return b.handOverLaunch(supervisor, l)
+}
+
+// prestarted is a supervisor that waits for its launch.
+type prestarted struct {
+	folder attempt.Folder
+	cmd    *exec.Cmd
+	// line leads to its standard input: a byte there says that the launch is written.
+	line *os.File
+	// gone is set once it has its launch, or was abandoned.
+	gone bool
+}
+
+// prestart starts a supervisor for an attempt, which waits for its launch; it returns nil if one was started before.
+func (b *Backend) prestart(folder attempt.Folder, sandbox attempt.Sandbox, runtime engine.Engine) (*prestarted, error) {
 	if b.hasChild(folder) {
-		return nil
+		return nil, nil
 	}
 	if err := installation.MakeFolder(folder.Path); err != nil {
-		return err
+		return nil, err
 	}
 	if folder.Claimed() {
-		return nil
-	}
-	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may have
-	// read the file.
-	if _, found, err := folder.KeptLaunch(); err != nil {
-		return err
-	} else if !found {
-		if err := folder.WriteLaunch(l); err != nil {
-			return err
-		}
+		return nil, nil
 	}
 	stderr, err := folder.OpenErrors()
 	if err != nil {
-		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+		return nil, fmt.Errorf("start a supervisor in %s: %w", folder.Path, err)
 	}
 	defer func() { _ = stderr.Close() }()
-	started, tell, err := os.Pipe()
+	line, end, err := socketPair()
 	if err != nil {
-		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+		return nil, fmt.Errorf("start a supervisor in %s: %w", folder.Path, err)
 	}
-	defer func() { _ = tell.Close() }()
+	defer func() { _ = end.Close() }()
 	cmd := b.program.command(folder)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tell, stderr, stderr
-	if l.Runtime == engine.None { // only the client of a container runtime needs the executor's environment
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = end, stderr, stderr
+	if runtime == engine.None { // only the client of a container runtime needs the executor's environment
 		cmd.Env = []string{}
 	}
 	// In a session of its own, neither the terminal nor the end of the executor reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	l.Sandbox.Apply(cmd.SysProcAttr)
+	sandbox.Apply(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
-		_ = started.Close()
-		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+		_ = line.Close()
+		return nil, fmt.Errorf("start a supervisor in %s: %w", folder.Path, err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.children[cmd.Process.Pid] = folder
-	b.awaitStart(l.Job, started)
-	return cmd.Process.Release()
+	return &prestarted{folder: folder, cmd: cmd, line: line}, nil
 }
 
-// awaitStart looks at a job again once its supervisor has closed its end of a pipe: its programs run, or it has ended.
+// socketPair returns two sockets that are connected. Reading from ours ends when it is closed, too.
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	_ = unix.SetNonblock(fds[0], true) // always possible
+	return os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
+}
+
+// abandon ends a supervisor that has got no launch, and waits for that.
+func (s *prestarted) abandon() {
+	if !s.gone {
+		s.gone = true
+		_ = s.line.Close()
+		_ = s.cmd.Wait()
+	}
+}
+
+// handOverLaunch lets a supervisor go on with a launch.
+func (b *Backend) handOverLaunch(s *prestarted, l attempt.Launch) error {
+	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may have
+	// read the file.
+	if _, found, err := s.folder.KeptLaunch(); err != nil {
+		return err
+	} else if !found {
+		if err := s.folder.WriteLaunch(l); err != nil {
+			return err
+		}
+	}
+	_, _ = s.line.Write([]byte{1}) // a supervisor that has ended says why in its file
+	s.gone = true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.children[s.cmd.Process.Pid] = s.folder
+	b.awaitStart(l.Job, s.line)
+	return s.cmd.Process.Release()
+}
+
+// awaitStart looks at a job again once its supervisor has closed its end of the line: its programs run, or it has
+// ended.
 // The caller holds the lock.
 func (b *Backend) awaitStart(job train.JobID, started *os.File) {
 	changed := b.changed

@@ -1,15 +1,14 @@
 // Package attempt is an attempt on this machine as its supervisor and the executor both see it: the launch that
 // describes it, the files in its folder, and its processes. It decides neither what runs nor what an end means.
 //
-// The truth about a supervisor is in the attempt's folder. The supervisor holds a lock there for as long as it lives,
-// and leaves a claim. So if several supervisors are started for one attempt, exactly one ever runs the program, and its
-// death is seen however it died.
+// The truth about a supervisor is in a file of the attempt's folder. The supervisor holds the lock of that file for as
+// long as it lives, and writes into it who it is: then the attempt is taken. So if several supervisors are started for
+// one attempt, exactly one ever runs the program, and its death is seen however it died.
 package attempt
 
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,8 +36,6 @@ func In(l installation.Layout, job train.JobID, number int) Folder {
 // The files of an attempt's folder. The names are those of older versions: their supervisors must still be found.
 const (
 	launchName     = "launch.json"
-	lockName       = "lock"
-	claimName      = "claim"
 	supervisorName = "shim.json"
 	exitName       = "exit.json"
 	tokenName      = "token"
@@ -47,6 +44,8 @@ const (
 	terminalName   = "terminal"
 	tunedName      = "tuned.json"
 	stagingName    = "staging.json"
+	// Supervisors of versions before 3 have a lock and a claim beside their own file.
+	oldLockName, oldClaimName = "lock", "claim"
 )
 
 // Unreported is the folder, in that of an attempt, in which its code writes its reports down until they have arrived.
@@ -92,8 +91,11 @@ func (f Folder) replace(name string, value any) error {
 
 // Lock takes the lock of the attempt, which ends with the process. It returns nil if another process holds it.
 func (f Folder) Lock() (*os.File, error) {
-	path := filepath.Join(f.Path, lockName)
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	path := filepath.Join(f.Path, supervisorName)
+	if f.ofOld() {
+		path = filepath.Join(f.Path, oldLockName)
+	}
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, f.mode())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -108,31 +110,35 @@ func (f Folder) Lock() (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// Claim marks the attempt as taken, for the process that holds its lock; taken is false if it was taken before. along
-// writes files that must exist with the claim. Nothing may be started before SyncClaim has returned.
-func (f Folder) Claim(along func() error) (taken bool, err error) {
-	claim, err := os.OpenFile(filepath.Join(f.Path, claimName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+// Claim marks the attempt as taken by a supervisor, for the process that holds its lock; taken is false if it was taken
+// before. Nothing may be started before SyncClaim has returned.
+func (f Folder) Claim(by Supervisor) (taken bool, err error) {
+	if f.Claimed() {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("claim %s: %w", f.Path, err)
-	}
-	if err = errors.Join(claim.Close(), along()); err != nil {
+	if err := f.Declare(by); err != nil {
 		// The attempt stays free: the caller starts nothing, and the next supervisor may try.
 		return false, errors.Join(fmt.Errorf("claim %s: %w", f.Path, err), f.Unclaim())
 	}
 	return true, nil
 }
 
-// SyncClaim returns once the claim is on disk, with what was written along with it: one sync for all.
-func (f Folder) SyncClaim() error { return installation.SyncFolder(f.Path) }
+// SyncClaim returns once the claim is on disk.
+func (f Folder) SyncClaim() error {
+	return installation.SyncFile(filepath.Join(f.Path, supervisorName))
+}
 
 // Claimed reports whether the attempt was taken.
-func (f Folder) Claimed() bool { return installation.Exists(filepath.Join(f.Path, claimName)) }
+func (f Folder) Claimed() bool {
+	info, err := os.Lstat(filepath.Join(f.Path, supervisorName))
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0 || f.ofOld()
+}
+
+// ofOld reports whether a supervisor of a version before 3 has taken the attempt.
+func (f Folder) ofOld() bool { return installation.Exists(filepath.Join(f.Path, oldClaimName)) }
 
 // Unclaim gives the attempt up before anything was started, so that another supervisor may take it.
-func (f Folder) Unclaim() error { return os.Remove(filepath.Join(f.Path, claimName)) }
+func (f Folder) Unclaim() error { return os.Truncate(filepath.Join(f.Path, supervisorName), 0) }
 
 // Supervisor identifies the supervisor of an attempt. StartedAt is set when all programs have been started.
 type Supervisor struct {
@@ -142,8 +148,18 @@ type Supervisor struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 }
 
-// Declare records who supervises. It needs no sync: a supervisor does not outlive the machine.
-func (f Folder) Declare(s Supervisor) error { return f.replace(supervisorName, s) }
+// Declare changes what Claim has recorded. It needs no sync: a supervisor does not outlive the machine. It writes the
+// locked file in its place; who reads that meanwhile takes it for absent.
+func (f Folder) Declare(s Supervisor) error {
+	return writeJSON(filepath.Join(f.Path, supervisorName), s, func(path string, data []byte) error {
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+		_, err = file.Write(data)
+		return errors.Join(err, file.Close())
+	})
+}
 
 // Supervisor returns what Declare has recorded; the zero value if it has recorded nothing.
 func (f Folder) Supervisor() (Supervisor, error) {
@@ -175,7 +191,7 @@ func (f Folder) Refuse(e train.Exit) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	taken, err := f.Claim(func() error { return nil })
+	taken, err := f.Claim(Supervisor{})
 	if err != nil || !taken {
 		return err
 	}

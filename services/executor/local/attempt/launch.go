@@ -19,8 +19,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/local/screen"
 )
 
-// Version is the version of launches that this program writes. It reads all versions up to this one.
-const Version = 2
+// Version is the version of launches that this program writes. It reads all versions up to this one. Supervisors of
+// versions before 3 do not wait until the launch is there.
+const Version = 3
 
 // Launch is the whole description of an attempt: what runs as whom, where, on what and for how long. It is one file in
 // the attempt's folder, and the supervisor reads no other.

@@ -46,7 +46,7 @@ func Compose(s launch.Setting, l installation.Layout, b Bounds, header string) a
 		made.Shell = &screen.Shell{Keep: shell.Keep, LingerMillis: shellLinger.Milliseconds(), IdleMillis: time.Duration(shell.Idle).Milliseconds()}
 	}
 	if s.Spec.Image != "" {
-		made.Runtime = engine.Named(s.Home().ContainerRuntime)
+		made.Runtime = Runtime(s)
 		for rank := range s.Processes() {
 			made.Processes = append(made.Processes, b.container(s, l, rank))
 		}
@@ -76,6 +76,14 @@ func Compose(s launch.Setting, l installation.Layout, b Bounds, header string) a
 	made.Beside = made.Processes[0]
 	made.Beside.Args, made.Beside.Fallback = nil, ""
 	return made
+}
+
+// Runtime returns what runs the containers of an attempt; none if it runs on the machine itself.
+func Runtime(s launch.Setting) engine.Engine {
+	if s.Spec.Image == "" {
+		return engine.None
+	}
+	return engine.Named(s.Home().ContainerRuntime)
 }
 
 // MemoryMiB returns the main memory that the processes may take together; 0 if one of them has no bound. The scheduler

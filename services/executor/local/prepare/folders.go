@@ -54,6 +54,11 @@ func (p *Preparer) resolveFolders(s *launch.Setting) error {
 	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
 		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
 	}
+	return nil
+}
+
+// link makes the links that lead from the job's folder to what the job writes.
+func (p *Preparer) link(s launch.Setting) error {
 	work := workDirHere(s.Spec)
 	if s.Spec.Upload != "" && work == "" {
 		work = s.Custom // it starts in its copy, and writes there

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sourcegraph/conc/pool"
+
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
@@ -44,6 +46,14 @@ type Preparer struct {
 // machine allows it.
 func (p *Preparer) Mounts(spec train.Spec) bool {
 	return spec.Image != "" || p.Bounds.Sandbox != attempt.SandboxNone
+}
+
+// Sandbox returns how a job gets its own file system. A container has one.
+func (p *Preparer) Sandbox(spec train.Spec) attempt.Sandbox {
+	if spec.Image != "" {
+		return attempt.SandboxNone
+	}
+	return p.Bounds.Sandbox
 }
 
 // Prepared reports whether an attempt needs nothing that Prepare would have to bring.
@@ -115,6 +125,17 @@ func (p *Preparer) Launch(s launch.Setting) (made attempt.Launch, end *train.Exi
 	if err := p.resolveFolders(&s); err != nil {
 		return made, new(attempt.Unstarted(err)), nil
 	}
+	links := pool.New().WithErrors()
+	links.Go(func() error { return p.link(s) })
+	made, end, err = p.describe(s, folder)
+	if broken := links.Wait(); broken != nil && end == nil && err == nil {
+		return made, new(attempt.Unstarted(broken)), nil
+	}
+	return made, end, err
+}
+
+// describe is Launch for an attempt with folders.
+func (p *Preparer) describe(s launch.Setting, folder attempt.Folder) (made attempt.Launch, end *train.Exit, err error) {
 	s.TokenFile, s.Unreported = folder.Token(), folder.Unreported()
 	if err := os.MkdirAll(s.Unreported, p.reportsMode()); err != nil {
 		return made, nil, fmt.Errorf("make the folder of reports: %w", err)

@@ -34,13 +34,19 @@ func Run(args []string) (known bool, err error) {
 	case len(args) == 2 && args[1] == attempt.PrintVersion:
 		_, err = fmt.Fprintln(os.Stdout, attempt.Version)
 	case len(args) == 3 && args[1] == attempt.Supervise:
-		err = Supervise(attempt.Folder{Path: args[2]})
+		err = Supervise(attempt.Folder{Path: args[2]}, awaitLaunch)
 	case len(args) == 3 && args[1] == attempt.Try:
 		err = try(attempt.Folder{Path: args[2]})
 	default:
 		return false, nil
 	}
 	return true, err
+}
+
+// awaitLaunch returns true once the executor has written the launch, and false if it has ended or given up.
+func awaitLaunch() bool {
+	n, _ := os.Stdin.Read(make([]byte, 1))
+	return n > 0
 }
 
 // try starts the program of a launch as a supervisor does, and waits for it.

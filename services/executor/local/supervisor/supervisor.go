@@ -31,6 +31,7 @@ const claimPatience = 10 * time.Second
 // supervisor supervises one attempt.
 type supervisor struct {
 	folder attempt.Folder
+	self   attempt.Supervisor
 	launch attempt.Launch
 	log    *joblog.Log
 	stage  *stage
@@ -73,7 +74,8 @@ type supervisor struct {
 const retryWrite = time.Second
 
 // Supervise runs the attempt in a folder, unless another supervisor does or did, and returns once its end is on disk.
-func Supervise(folder attempt.Folder) error {
+// awaitLaunch is called when the attempt is taken. If it returns false there is no launch, and the attempt is given up.
+func Supervise(folder attempt.Folder, awaitLaunch func() bool) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	if folder.Shared {
@@ -82,7 +84,12 @@ func Supervise(folder attempt.Folder) error {
 	// signal.Ignore would be inherited by the job's processes.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	s := &supervisor{folder: folder, endRelay: func() {}, live: map[int]int{}, beside: map[int]*screen.Screen{}}
-	lock, err := takeOver(folder, func() error { return s.declare(time.Time{}) })
+	self, err := identify()
+	if err != nil {
+		return err
+	}
+	s.self = self
+	lock, err := takeOver(folder, self)
 	if err != nil || lock == nil {
 		return err
 	}
@@ -90,6 +97,9 @@ func Supervise(folder attempt.Folder) error {
 	claim := pool.New().WithErrors()
 	claim.Go(folder.SyncClaim)
 	s.claimed = claim.Wait
+	if !awaitLaunch() {
+		return errors.Join(claim.Wait(), folder.Unclaim())
+	}
 	if s.launch, err = folder.Launch(); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
@@ -123,13 +133,10 @@ func Supervise(folder attempt.Folder) error {
 
 // begin starts the programs, and what they and people need to reach each other.
 func (s *supervisor) begin() (err error) {
-	if s.terminals, err = openTerminals(s.folder); err != nil {
-		if s.launch.Shell != nil {
+	if s.launch.Shell != nil { // its first program runs on a terminal
+		if err := s.openTerminals(); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
-	} else {
-		s.terminals.key, s.terminals.held = s.launch.TerminalKey, s.launch.Held
 	}
 	if s.endRelay, err = serveRelay(s.launch.Relay); err != nil {
 		s.endRelay = func() {}
@@ -143,6 +150,11 @@ func (s *supervisor) begin() (err error) {
 		return err
 	}
 	s.startedAt = time.Now().UTC()
+	if s.launch.Shell == nil {
+		if err := s.openTerminals(); err != nil {
+			fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the job runs without
+		}
+	}
 	s.saveStart()
 	s.tellStarted()
 	s.proxy.Watch()
@@ -151,8 +163,15 @@ func (s *supervisor) begin() (err error) {
 	return nil
 }
 
+func (s *supervisor) openTerminals() (err error) {
+	if s.terminals, err = openTerminals(s.folder); err == nil {
+		s.terminals.key, s.terminals.held = s.launch.TerminalKey, s.launch.Held
+	}
+	return err
+}
+
 // takeOver makes this process the one supervisor of the attempt; it returns nil if another one is or was.
-func takeOver(folder attempt.Folder, declare func() error) (*os.File, error) {
+func takeOver(folder attempt.Folder, self attempt.Supervisor) (*os.File, error) {
 	deadline := time.NewTimer(claimPatience)
 	defer deadline.Stop()
 	again := time.NewTicker(2 * time.Millisecond)
@@ -163,7 +182,7 @@ func takeOver(folder attempt.Folder, declare func() error) (*os.File, error) {
 			return nil, err
 		}
 		if lock != nil {
-			taken, err := folder.Claim(declare)
+			taken, err := folder.Claim(self)
 			if err != nil || !taken {
 				_ = lock.Close()
 				return nil, err
@@ -200,21 +219,19 @@ func (s *supervisor) persist(write func() error) error {
 
 // saveStart records that the programs run. If that fails it is retried later; the exit file records it in any case.
 func (s *supervisor) saveStart() {
-	if s.retrySave = nil; s.declare(s.startedAt) != nil {
+	s.self.StartedAt = s.startedAt
+	if s.retrySave = nil; s.folder.Declare(s.self) != nil {
 		s.retrySave = time.After(retryWrite)
 	}
 }
 
-// tellStarted closes the pipe at whose other end the executor waits. Without it, the executor looks now and then.
+// tellStarted closes the socket at whose other end the executor waits. Without it, the executor looks now and then.
 func (s *supervisor) tellStarted() { _ = unix.Dup3(int(s.stage.nothing.Fd()), 0, 0) }
 
-// declare records who supervises and when the programs started.
-func (s *supervisor) declare(startedAt time.Time) error {
+// identify returns what identifies this process.
+func identify() (attempt.Supervisor, error) {
 	self, err := attempt.Kernel.Process(os.Getpid())
-	if err != nil {
-		return err
-	}
-	return s.folder.Declare(attempt.Supervisor{PID: self.PID, PIDStart: self.Start, BootID: attempt.BootID(), StartedAt: startedAt})
+	return attempt.Supervisor{PID: self.PID, PIDStart: self.Start, BootID: attempt.BootID()}, err
 }
 
 // finish records the end; it is on disk when finish returns. Until it can be written, this process stays and holds
