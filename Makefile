@@ -82,9 +82,15 @@ $(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
 # check` vets all packages.
 test: test-python test-go ## run every test, Go and Python
 
+# The slowest packages go first, or the last minutes would have one processor idle. Most tests wait more than they
+# compute, so one package more than there are processors is tested at a time.
+SLOW_PKG     := ./test/system ./test/docs ./test/web ./test/gpu ./services/planner
+SLOW_LAB_PKG := ./traces ./sharing
+AT_A_TIME    := $(shell expr $$(nproc) + 1)
+
 test-go: tools-cc influxd
-	$(if $(PRODUCT_PKG),$(GO) test -vet=off -timeout 15m $(TESTFLAGS) $(if $(filter ./...,$(PRODUCT_PKG)),./test/system) $(PRODUCT_PKG))
-	$(if $(LAB_PKG),cd lab && $(GO) test -vet=off -timeout 9m $(TESTFLAGS) $(LAB_PKG))
+	$(if $(PRODUCT_PKG),$(GO) test -vet=off -timeout 15m -p $(AT_A_TIME) $(TESTFLAGS) $(if $(filter ./...,$(PRODUCT_PKG)),$(SLOW_PKG)) $(PRODUCT_PKG))
+	$(if $(LAB_PKG),cd lab && $(GO) test -vet=off -timeout 9m -p $(AT_A_TIME) $(TESTFLAGS) $(if $(filter ./...,$(LAB_PKG)),$(SLOW_LAB_PKG)) $(LAB_PKG))
 	$(foreach module,$(filter-out $(CHART),$(TOOL_MODULES)),(cd $(module) && $(GO) test -vet=off $(TESTFLAGS) ./...);)
 
 test-python:

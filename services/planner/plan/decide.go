@@ -51,6 +51,8 @@ type decision struct {
 	finder   *place.Finder
 	deferred []train.Waiting
 	memory   memory
+	// basis is a part of the fingerprint, 0 until it is needed.
+	basis digest
 	// left is what the policy wants to find again.
 	left string
 }

@@ -18,6 +18,18 @@ import (
 // it has the answers to what a decision asks of them: who is deferred, starved or late for its deadline, which slow
 // devices still count, and how far an attempt may be changed.
 func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint64 {
+	if d.basis == 0 {
+		d.basis = d.digestBasis()
+	}
+	b := d.basis
+	for _, g := range d.Gangs {
+		b.holding(d, g, holds(g))
+	}
+	return uint64(b)
+}
+
+// digestBasis is the part of the fingerprint that a decision does not change: all but what gangs hold.
+func (d *decision) digestBasis() digest {
 	s, b := d.State, new(digest)
 	b.words(d.policy.Name())
 	b.add(s.PowerBudgetWatts, s.IntervalSeconds)
@@ -50,9 +62,8 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 		}
 		deadline := g.Spec.Deadline
 		b.is(d.Age(g)-g.RunSeconds > d.Tuning.StarvationSeconds, deadline != nil && s.Now.After(*deadline))
-		b.holding(d, g, holds(g))
 	}
-	return uint64(*b)
+	return *b
 }
 
 // digest is a running hash of numbers, the same on every machine.
