@@ -21,11 +21,12 @@ import (
 // the services that make the changes need processor time, too. In a large cluster something is learned about some job
 // all the time, which is less urgent.
 const (
-	gatherFirst   = 2 * time.Millisecond
-	gatherMore    = 50 * time.Millisecond
-	gatherLongest = 500 * time.Millisecond
-	newsShare     = 0.2
-	learnedShare  = 0.05
+	gatherFirst    = 2 * time.Millisecond
+	gatherMore     = 50 * time.Millisecond
+	newsShare      = 0.2
+	newsLongest    = 500 * time.Millisecond
+	learnedShare   = 0.05
+	learnedLongest = 5 * time.Second
 )
 
 // loop decides and tells.
@@ -116,17 +117,17 @@ func (l *loop) await(ctx context.Context, ticks <-chan time.Time, decided time.T
 			return true
 		case <-l.cache.learned:
 			if learned == nil {
-				learned = time.After(max(gatherFirst, gather(took, learnedShare)-time.Since(decided)))
+				learned = time.After(max(gatherFirst, gather(took, learnedShare, learnedLongest)-time.Since(decided)))
 			}
 		case <-l.cache.changed:
-			return tick.Pause(ctx, max(gatherFirst, gather(took, newsShare)-time.Since(decided)))
+			return tick.Pause(ctx, max(gatherFirst, gather(took, newsShare, newsLongest)-time.Since(decided)))
 		}
 	}
 }
 
-// gather returns how long after a decision that took so long the next one may be made.
-func gather(took time.Duration, share float64) time.Duration {
-	return min(max(gatherMore, atShare(took, share)), gatherLongest)
+// gather returns how long after a decision that took so long the next one may be made, longest at most.
+func gather(took time.Duration, share float64, longest time.Duration) time.Duration {
+	return min(max(gatherMore, atShare(took, share)), longest)
 }
 
 // atShare returns how far apart pieces of work of that length must be to take only this share of the time.
