@@ -124,6 +124,30 @@ func TestFilesThatAreNotWhole(t *testing.T) {
 	}
 }
 
+// A supervisor of a version before 3 goes on after an upgrade. It has locked a file of its own.
+func TestASupervisorOfAnEarlierVersion(t *testing.T) {
+	b := newBench(t)
+	l := b.launch("j", sh("echo started >> starts"))
+	folder := attempt.In(b.Layout, "j", 1)
+	b.must(os.MkdirAll(folder.Path, 0o700))
+	for name, text := range map[string]string{"claim": "", "shim.json": `{"pid": 1, "pid_start": 2, "boot_id": "b", "started_at": "2026-01-02T03:04:05Z"}`} {
+		b.must(os.WriteFile(filepath.Join(folder.Path, name), []byte(text), 0o600))
+	}
+	lock, err := os.Create(filepath.Join(folder.Path, "lock"))
+	b.must(err)
+	b.must(unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	if s := b.phase("j", launch.Running); s.PID != 1 || s.StartedAt.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	b.start(l)
+	b.must(lock.Close())
+	b.phase("j", launch.Lost)
+	b.start(l)
+	if installation.Exists(filepath.Join(b.DataDir, "starts")) {
+		t.Error("it was started again")
+	}
+}
+
 // A launch of an older executor has neither version nor user. A newer executor may write what is not understood here.
 func TestLaunchesOfOtherVersions(t *testing.T) {
 	b := newBench(t)
