@@ -93,18 +93,16 @@ func MakeFolder(path string) error {
 
 // SyncFile makes what was written to a new file survive a crash of the machine.
 func SyncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
+	if err := syncPath(path); err != nil {
+		return err
 	}
 	return SyncFolder(filepath.Dir(path))
 }
 
 // SyncFolder makes what was created or renamed in a folder survive a crash of the machine.
-func SyncFolder(path string) error {
+func SyncFolder(path string) error { return syncPath(path) }
+
+func syncPath(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)

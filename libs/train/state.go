@@ -114,9 +114,11 @@ func Transitions() []Transition {
 // ErrIllegal marks a fact that cannot happen in the job's state.
 var ErrIllegal = errors.New("illegal transition")
 
+var transitions = Transitions() //nolint:gochecknoglobals // a constant
+
 // Next returns the state of a job after the fact.
 func Next(from State, fact string) (State, error) {
-	for _, t := range Transitions() {
+	for _, t := range transitions {
 		if t.Fact == fact && slices.Contains(t.From, from) {
 			if t.To == SameState {
 				return from, nil
