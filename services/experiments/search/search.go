@@ -227,15 +227,3 @@ func (t Trial) At(epoch int) (score float64, ok bool) {
 func (r Result) broken() bool {
 	return slices.ContainsFunc(r.Slack, func(x float64) bool { return !(x >= 0) })
 }
-
-// Best returns the trial whose newest result is the best of those that break no constraint, the earliest of equals;
-// false if there is no such trial.
-func Best(trials []Trial) (best Trial, ok bool) {
-	most := math.Inf(-1)
-	for _, t := range trials {
-		if score, _ := t.At(math.MaxInt); t.State != Failed && score > most {
-			best, most, ok = t, score, true
-		}
-	}
-	return best, ok
-}
