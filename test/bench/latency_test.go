@@ -145,6 +145,7 @@ func BenchmarkSubmissionToProcess(b *testing.B) {
 	up(b, server.URL(), keys)
 	m := follow(b, conn, event.StreamJobs)
 	poison := follow(b, conn, event.StreamPoison)
+	pause := time.Duration(number(b, "QUIET_MS", "150")) * time.Millisecond
 	var bare, admitted, runs, started []time.Duration
 	for i := 0; b.Loop(); i++ {
 		id := train.JobID(fmt.Sprintf("job-%d", i))
@@ -164,7 +165,7 @@ func BenchmarkSubmissionToProcess(b *testing.B) {
 		on := time.Now()
 		admitted, runs, started = append(admitted, in.Sub(at)), append(runs, ran.Sub(in)), append(started, on.Sub(in))
 		m.await(b, id, event.FactSucceeded)
-		<-time.After(quiet) // the planner gathers changes in quick succession: here a job comes alone
+		<-time.After(pause) // the planner gathers changes in quick succession: here a job comes alone
 	}
 	base := median(bare)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -148,7 +148,7 @@ func (b *Backend) MakeSecrets(_ context.Context, a train.Attempt) (capability, t
 	if err := installation.MakeFolder(folder.Path); err != nil {
 		return "", "", err
 	}
-	// An attempt whose secrets the machine has lost is lost itself, so they need no sync before it is claimed.
+	// No sync is needed before the claim: if the machine fails and its files are gone, the claimed attempt counts as lost.
 	capability, err = secret(b.Capability(a.Job))
 	if err != nil {
 		return "", "", err

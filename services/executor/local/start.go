@@ -114,13 +114,13 @@ func (b *Backend) Spawn(l attempt.Launch) error {
 type prestarted struct {
 	folder attempt.Folder
 	cmd    *exec.Cmd
-	// line leads to its standard input: a byte there says that the launch is written.
+	// line is our end of the socket at its standard input. A byte tells it that the launch is written.
 	line *os.File
 	// gone is set once it has its launch, or was abandoned.
 	gone bool
 }
 
-// prestart starts a supervisor for an attempt, which waits for its launch; it returns nil if one was started before.
+// prestart starts a supervisor that waits for its launch. It returns nil if the attempt has a supervisor already.
 func (b *Backend) prestart(folder attempt.Folder, sandbox attempt.Sandbox, runtime engine.Engine) (*prestarted, error) {
 	if b.hasChild(folder) {
 		return nil, nil
@@ -166,7 +166,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
 }
 
-// abandon ends a supervisor that has got no launch, and waits for that.
+// abandon makes a supervisor without a launch exit, and waits for that.
 func (s *prestarted) abandon() {
 	if !s.gone {
 		s.gone = true
@@ -175,7 +175,7 @@ func (s *prestarted) abandon() {
 	}
 }
 
-// handOverLaunch lets a supervisor go on with a launch.
+// handOverLaunch writes the launch and tells the supervisor so.
 func (b *Backend) handOverLaunch(s *prestarted, l attempt.Launch) error {
 	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may have
 	// read the file.
@@ -195,9 +195,8 @@ func (b *Backend) handOverLaunch(s *prestarted, l attempt.Launch) error {
 	return s.cmd.Process.Release()
 }
 
-// awaitStart looks at a job again once its supervisor has closed its end of the line: its programs run, or it has
-// ended.
-// The caller holds the lock.
+// awaitStart looks at a job again once its supervisor has closed its end of the socket: its programs run, or it has
+// ended. The caller holds the lock.
 func (b *Backend) awaitStart(job train.JobID, started *os.File) {
 	changed := b.changed
 	b.awaited[started] = true

@@ -468,23 +468,6 @@ func TestGaussianProcessWithoutResults(t *testing.T) {
 	}
 }
 
-func TestBest(t *testing.T) {
-	at := func(scores ...float64) []Result { return []Result{{1, scores[0], scores[1:]}} }
-	trials := []Trial{
-		{ID: 0, State: Failed, Results: at(9)},
-		{ID: 1, State: Paused, Results: at(8, -1)},
-		{ID: 2, State: Stopped, Results: at(math.NaN())},
-		{ID: 3, State: Running, Results: at(3, 1)},
-		{ID: 4, State: Paused, Results: at(3)},
-	}
-	if most, ok := bestOf(trials); !ok || most.ID != 3 {
-		t.Errorf("best %+v", most)
-	}
-	if _, ok := bestOf(trials[:3]); ok {
-		t.Error("nothing there is of use")
-	}
-}
-
 func TestNewRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -28,7 +28,7 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 	return uint64(b)
 }
 
-// digestBasis is the part of the fingerprint that a decision does not change: all but what gangs hold.
+// digestBasis digests what stays the same during a decision: everything except what gangs hold.
 func (d *decision) digestBasis() digest {
 	s, b := d.State, new(digest)
 	b.words(d.policy.Name())

@@ -148,8 +148,8 @@ type Supervisor struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 }
 
-// Declare changes what Claim has recorded. It needs no sync: a supervisor does not outlive the machine. It writes the
-// locked file in its place; who reads that meanwhile takes it for absent.
+// Declare changes what Claim has recorded. It needs no sync: a supervisor does not outlive the machine. It
+// overwrites the locked file; a process that reads half of it treats it as absent.
 func (f Folder) Declare(s Supervisor) error {
 	return writeJSON(filepath.Join(f.Path, supervisorName), s, func(path string, data []byte) error {
 		file, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -74,7 +74,8 @@ type supervisor struct {
 const retryWrite = time.Second
 
 // Supervise runs the attempt in a folder, unless another supervisor does or did, and returns once its end is on disk.
-// awaitLaunch is called when the attempt is taken. If it returns false there is no launch, and the attempt is given up.
+// awaitLaunch is called once the attempt is taken. If it returns false, there will be no launch: Supervise releases the
+// attempt and returns.
 func Supervise(folder attempt.Folder, awaitLaunch func() bool) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
