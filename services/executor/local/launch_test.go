@@ -148,11 +148,50 @@ func TestASupervisorOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
+// At an upgrade, a supervisor of a version before 3 may have been started and not yet have taken its attempt. It and
+// one of this version exclude each other.
+func TestAStartingSupervisorOfAnEarlierVersion(t *testing.T) {
+	b := newBench(t)
+	begin := func(job train.JobID) (attempt.Launch, attempt.Folder) {
+		l, folder := b.launch(job, sh("echo started >> starts")), attempt.In(b.Layout, job, 1)
+		l.Version = 2
+		b.must(os.MkdirAll(folder.Path, 0o700))
+		b.must(folder.WriteLaunch(l))
+		return l, folder
+	}
+	claim := func(folder attempt.Folder) error {
+		file, err := os.OpenFile(filepath.Join(folder.Path, "claim"), os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			_ = file.Close()
+		}
+		return err
+	}
+	l, folder := begin("theirs")
+	lock, err := os.Create(filepath.Join(folder.Path, "lock"))
+	b.must(err)
+	b.must(unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	b.start(l)
+	b.must(folder.Refuse(train.Exit{Code: 1}))
+	b.must(claim(folder))
+	b.phase("theirs", launch.Starting)
+	b.must(lock.Close())
+	b.phase("theirs", launch.Lost)
+	if installation.Exists(filepath.Join(b.DataDir, "starts")) {
+		t.Error("both started it")
+	}
+	l, folder = begin("ours")
+	b.start(l)
+	b.phase("ours", launch.Exited)
+	if err := claim(folder); !os.IsExist(err) {
+		t.Errorf("an earlier one could take it too: %v", err)
+	}
+}
+
 // A launch of an older executor has neither version nor user. A newer executor may write what is not understood here.
 func TestLaunchesOfOtherVersions(t *testing.T) {
 	b := newBench(t)
 	old, next := b.launch("old", sh("exit 3")), b.launch("next", sh("touch ran"))
-	next.Version = attempt.Version + 1
+	old.Version, next.Version = 0, attempt.Version+1
 	for _, l := range []attempt.Launch{old, next} {
 		dir := b.Attempt(l.Job, 1)
 		b.must(os.MkdirAll(dir, 0o700))

@@ -93,7 +93,7 @@ func (b *bench) phase(job train.JobID, want launch.Phase) launch.Status {
 
 func (b *bench) launch(job train.JobID, commands ...[]string) attempt.Launch {
 	l := attempt.Launch{
-		Job: job, Attempt: 1, Marker: launch.Marker(job, 1, b.DataDir), Output: b.Output(job), LimitBytes: 1 << 20,
+		Version: attempt.Version, Job: job, Attempt: 1, Marker: launch.Marker(job, 1, b.DataDir), Output: b.Output(job), LimitBytes: 1 << 20,
 		Header: "[header]", KillAfterMillis: 300,
 	}
 	for _, c := range commands {

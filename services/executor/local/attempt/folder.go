@@ -44,7 +44,7 @@ const (
 	terminalName   = "terminal"
 	tunedName      = "tuned.json"
 	stagingName    = "staging.json"
-	// Supervisors of versions before 3 have a lock and a claim beside their own file.
+	// Launches of versions before 3 are locked and claimed by files of their own.
 	oldLockName, oldClaimName = "lock", "claim"
 )
 
@@ -92,7 +92,7 @@ func (f Folder) replace(name string, value any) error {
 // Lock takes the lock of the attempt, which ends with the process. It returns nil if another process holds it.
 func (f Folder) Lock() (*os.File, error) {
 	path := filepath.Join(f.Path, supervisorName)
-	if f.ofOld() {
+	if f.old() {
 		path = filepath.Join(f.Path, oldLockName)
 	}
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, f.mode())
@@ -116,6 +116,13 @@ func (f Folder) Claim(by Supervisor) (taken bool, err error) {
 	if f.Claimed() {
 		return false, nil
 	}
+	if f.old() {
+		claim, err := os.OpenFile(filepath.Join(f.Path, oldClaimName), os.O_CREATE|os.O_EXCL, f.mode())
+		if err != nil {
+			return false, fmt.Errorf("claim %s: %w", f.Path, err)
+		}
+		_ = claim.Close() // it is empty
+	}
 	if err := f.Declare(by); err != nil {
 		// The attempt stays free: the caller starts nothing, and the next supervisor may try.
 		return false, errors.Join(fmt.Errorf("claim %s: %w", f.Path, err), f.Unclaim())
@@ -129,16 +136,36 @@ func (f Folder) SyncClaim() error {
 }
 
 // Claimed reports whether the attempt was taken.
-func (f Folder) Claimed() bool {
+func (f Folder) Claimed() bool { return f.declared() || f.claimedOld() }
+
+func (f Folder) declared() bool {
 	info, err := os.Lstat(filepath.Join(f.Path, supervisorName))
-	return err == nil && info.Mode().IsRegular() && info.Size() > 0 || f.ofOld()
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
-// ofOld reports whether a supervisor of a version before 3 has taken the attempt.
-func (f Folder) ofOld() bool { return installation.Exists(filepath.Join(f.Path, oldClaimName)) }
+func (f Folder) claimedOld() bool { return installation.Exists(filepath.Join(f.Path, oldClaimName)) }
+
+// old reports whether the attempt is locked and claimed as before version 3: a supervisor of that time has taken it, or
+// may have been started for the launch and be about to.
+func (f Folder) old() bool {
+	if f.claimedOld() {
+		return true
+	}
+	if f.declared() {
+		return false
+	}
+	l, found, err := f.KeptLaunch()
+	return err == nil && found && l.Version < 3
+}
 
 // Unclaim gives the attempt up before anything was started, so that another supervisor may take it.
-func (f Folder) Unclaim() error { return os.Truncate(filepath.Join(f.Path, supervisorName), 0) }
+func (f Folder) Unclaim() error {
+	err := os.Truncate(filepath.Join(f.Path, supervisorName), 0)
+	if f.claimedOld() { // last: it decides which file is the lock
+		err = errors.Join(err, os.Remove(filepath.Join(f.Path, oldClaimName)))
+	}
+	return err
+}
 
 // Supervisor identifies the supervisor of an attempt. StartedAt is set when all programs have been started.
 type Supervisor struct {
@@ -152,7 +179,7 @@ type Supervisor struct {
 // overwrites the locked file; a process that reads half of it treats it as absent.
 func (f Folder) Declare(s Supervisor) error {
 	return writeJSON(filepath.Join(f.Path, supervisorName), s, func(path string, data []byte) error {
-		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, f.mode())
 		if err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
 		}
