@@ -96,10 +96,10 @@ func (b *Bus) committerAt(p pace) *committer {
 	return c
 }
 
-// writeFact is write for a fact that may be repeated: if the same one waits or is under way already, its result is
+// enterFact is enter for a fact that may be repeated: if the same one waits or is under way already, its result is
 // theirs both.
-func (c *committer) writeFact(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	return c.await(ctx, c.enter(msg, factID{msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)}))
+func (c *committer) enterFact(msg *nats.Msg) *write {
+	return c.enter(msg, factID{msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)})
 }
 
 // write stores a message and returns its sequence. It waits for its turn until ctx ends. After an error other than a

@@ -27,44 +27,56 @@ func (b *Bus) Publish(ctx context.Context, facts ...event.Fact) error {
 	return nil
 }
 
-// PublishTogether is Publish for facts whose order does not matter.
+// PublishTogether is Publish for facts that need no order. They are mostly stored in the one given all the same.
 func (b *Bus) PublishTogether(ctx context.Context, facts ...event.Fact) error {
 	side := pool.New().WithErrors().WithFirstError().WithMaxGoroutines(consumeAtOnce)
 	for _, f := range facts {
-		side.Go(func() error { return b.publish(ctx, f) })
+		stored := b.beginPublish(f)
+		side.Go(func() error { return stored(ctx) })
 	}
 	return side.Wait()
 }
 
-func (b *Bus) publish(ctx context.Context, f event.Fact) error {
+func (b *Bus) publish(ctx context.Context, f event.Fact) error { return b.beginPublish(f)(ctx) }
+
+// beginPublish puts a fact into the queue of its stream. What it returns must be called, and waits until the fact is
+// stored.
+func (b *Bus) beginPublish(f event.Fact) (stored func(context.Context) error) {
 	msg, err := b.message(f)
 	if err != nil {
-		return err
+		return func(context.Context) error { return err }
 	}
 	if f.Once {
 		expect(msg, 0)
 	}
-	var permanent error
-	err = retry(ctx, func() error {
-		began := time.Now()
-		_, err := b.committer(event.StreamOf(f.Subject)).writeFact(ctx, msg)
-		b.meter.wrote(began, err)
-		switch {
-		case err == nil, f.Once && isWrongSequence(err):
-			return nil // the fact, which may exist once, is already there
-		case isForeign(err):
-			permanent = fmt.Errorf("%w: %w", ErrForeign, err)
-			return nil
-		case isPermanent(err):
-			permanent = err
-			return nil
+	c := b.committer(event.StreamOf(f.Subject))
+	first := c.enterFact(msg)
+	return func(ctx context.Context) error {
+		var permanent error
+		err := retry(ctx, func() error {
+			began, w := time.Now(), first
+			if first = nil; w == nil {
+				w = c.enterFact(msg)
+			}
+			_, err := c.await(ctx, w)
+			b.meter.wrote(began, err)
+			switch {
+			case err == nil, f.Once && isWrongSequence(err):
+				return nil // the fact, which may exist once, is already there
+			case isForeign(err):
+				permanent = fmt.Errorf("%w: %w", ErrForeign, err)
+				return nil
+			case isPermanent(err):
+				permanent = err
+				return nil
+			}
+			return b.cause(err)
+		})
+		if err = errors.Join(err, permanent); err != nil {
+			return fmt.Errorf("publish %s: %w", f.Subject, err)
 		}
-		return b.cause(err)
-	})
-	if err = errors.Join(err, permanent); err != nil {
-		return fmt.Errorf("publish %s: %w", f.Subject, err)
+		return nil
 	}
-	return nil
 }
 
 // PublishAfter appends a fact if last is still the sequence of the newest one on its subject, else returns ErrConflict.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -19,11 +20,16 @@ func TestAnArrayIsUnfolded(t *testing.T) {
 	b := newBench(t)
 	stop := b.serve()
 	b.array("sweep", "0-4:2%2")
+	var before time.Time
 	for _, index := range []int{0, 2, 4} {
 		job := b.await(train.MemberID("sweep", index), inState(train.StateQueued))
 		if m := job.Spec.ArrayMember; m == nil || *m != (train.ArrayMember{Array: "sweep", Index: index, Count: 3, AtOnce: 2}) || job.Spec.Array != "" {
 			t.Errorf("job %d is member %+v of %q", index, m, job.Spec.Array)
 		}
+		if !job.SubmittedAt.After(before) {
+			t.Errorf("job %d was submitted at %s, the one before at %s", index, job.SubmittedAt, before)
+		}
+		before = job.SubmittedAt
 	}
 	b.send("yard.job.waits.submitted.v1", b.after(`{"ok":["sweep"]}`))
 	b.await("waits", inState(train.StateQueued))

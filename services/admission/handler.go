@@ -144,6 +144,7 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 	}
 	for i := range facts {
 		facts[i].Cause, facts[i].TraceParent = m.Key, m.TraceParent
+		facts[i].Time = m.Time.Add(time.Duration(i)) // the jobs of an array queue in the order of their indices
 	}
 	return nil, d.bus.PublishTogether(ctx, facts...)
 }
@@ -201,6 +202,9 @@ func read(m bus.Message) submission {
 		return s
 	}
 	s.spec, s.reasons = event.DecodeSubmission(m.Data)
+	if s.spec.ArrayMember != nil && (who.Role == "" || who.Role == ownRole) { // unfold says when
+		s.at = m.Time
+	}
 	encoded, err := json.Marshal(s.spec)
 	if err != nil {
 		s.reasons = append(s.reasons, train.Reason{Code: "MalformedJSON", Message: err.Error()})
@@ -310,7 +314,7 @@ func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s sub
 // opened returns the record of a new job.
 func opened(id train.JobID, m bus.Message, s submission) (train.Job, error) {
 	job, err := register.Fold(train.Job{ID: id}, register.Fact{
-		Name: event.FactSubmitted, Time: m.Stored, Sequence: m.Sequence, Body: &event.Submitted{Spec: s.spec},
+		Name: event.FactSubmitted, Time: s.at, Sequence: m.Sequence, Body: &event.Submitted{Spec: s.spec},
 	})
 	job.SpecHash = s.hash
 	return job, err

@@ -34,8 +34,8 @@ func (d *handler) uidOf(ctx context.Context, id train.JobID, s submission) (int,
 	return e.Value.Spec.UID, nil
 }
 
-// conductor is the role that submits the jobs of trials.
-const conductor = "experiments"
+// ownRole submits the jobs of arrays, conductor those of trials.
+const ownRole, conductor = "admission", "experiments"
 
 // conducted returns the submission of a trial's job as one of the person who asked for the experiment, if the
 // experiment makes this job.
