@@ -52,6 +52,9 @@ func Decode[T any](b *Bus, data []byte) (*T, error) {
 	if err := json.Unmarshal(data, value); err != nil {
 		return nil, fmt.Errorf("decode a %s: %w", key.of, err)
 	}
+	if record, ok := any(value).(interface{ Share() }); ok {
+		record.Share()
+	}
 	mine := weak.Make(value)
 	r.values[key] = mine
 	runtime.AddCleanup(value, func(key recordKey) {

@@ -179,6 +179,10 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		trimMemory(web)
 		return nil
 	})
+	running.Go(func() error {
+		boundGarbage(web)
+		return nil
+	})
 	stops, ends := make([]context.CancelFunc, len(services)), make([]chan struct{}, len(services))
 	for i, s := range services {
 		own, cancel := context.WithCancel(all)

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -25,6 +26,42 @@ const (
 	// time.
 	trimRest = 50
 )
+
+const (
+	// thrifty and usual are by how many percent the heap may grow until it is collected.
+	thrifty, usual = 50, 100
+	// Collections may take busy of a processor over judgeEvery before the heap may grow as usual. Once they take less than
+	// idle, growth is thrifty again.
+	busy, idle = 0.05, 0.01
+	judgeEvery = time.Minute
+)
+
+// boundGarbage keeps garbage small while that costs little, until ctx ends. A burst of work leaves less of it, and so
+// fewer holes in the heap. The setting GOGC of the environment has precedence.
+func boundGarbage(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	debug.SetGCPercent(thrifty)
+	before := collecting()
+	for tick.Pause(ctx, judgeEvery) {
+		now := collecting()
+		switch share := (now - before) / judgeEvery.Seconds(); {
+		case share > busy:
+			debug.SetGCPercent(usual)
+		case share < idle:
+			debug.SetGCPercent(thrifty)
+		}
+		before = now
+	}
+}
+
+// collecting returns the processor time that collections have taken, in seconds.
+func collecting() float64 {
+	of := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}}
+	metrics.Read(of)
+	return of[0].Value.Float64()
+}
 
 // trimMemory gives the memory that a burst of work has left back to the system, until ctx ends. The runtime would keep
 // garbage until the heap has doubled.

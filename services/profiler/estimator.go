@@ -73,7 +73,7 @@ func (e *estimator) fact(m bus.Message) error {
 	j := e.unqueue(id)
 	if j == nil {
 		if b, ok := body.(*event.Admitted); ok && b.Spec.Array == "" {
-			e.admit(id, b.Spec, m.Data)
+			e.admit(id, b.Spec)
 		}
 		return nil // of a job that has ended, or was never admitted
 	}

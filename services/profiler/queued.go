@@ -1,29 +1,34 @@
 package profiler
 
 import (
-	"bytes"
+	"encoding/json"
 	"unique"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// queued is an admitted job that has not been heard of since. A queue may be long, so that it is kept as the fact that
-// admitted it, a third of the size of what follows from it.
+// queued is an admitted job that has not been heard of since. A queue may be long, so what follows from the
+// specification is made when it is needed.
 type queued struct {
-	admitted []byte
-	family   unique.Handle[string]
+	// spec is the specification as JSON. All jobs of an array have the same.
+	spec   unique.Handle[string]
+	family unique.Handle[string]
 	// peaks is the memory that jobs of its program had needed when it was admitted.
 	peaks []curve.MemoryPoint
 }
 
 // admit begins with a job. What its family has taught already makes a model, and so does the memory of jobs of its
 // program.
-func (e *estimator) admit(id train.JobID, spec train.Spec, admitted []byte) {
+func (e *estimator) admit(id train.JobID, spec train.Spec) {
+	spec.ArrayMember = nil
+	encoded, err := json.Marshal(spec)
+	if err != nil { // it was decoded from JSON
+		panic(err)
+	}
 	j := e.begin(id, spec, e.peaks.Of(curve.KindOf(spec).Family))
-	e.queued[id] = queued{bytes.Clone(admitted), unique.Make(j.Family()), j.Peaks}
+	e.queued[id] = queued{unique.Make(string(encoded)), unique.Make(j.Family()), j.Peaks}
 	if j.Begins() {
 		e.fresh[id] = struct{}{}
 		e.wake.Send()
@@ -38,13 +43,13 @@ func (e *estimator) begin(id train.JobID, spec train.Spec, peaks []curve.MemoryP
 	return j
 }
 
-// job returns what follows from the fact.
+// job returns what follows from the specification.
 func (q queued) job(e *estimator, id train.JobID) *learn.Job {
-	b, err := event.Decode[event.Admitted](q.admitted)
-	if err != nil { // fact has decoded the same bytes
+	var spec train.Spec
+	if err := json.Unmarshal([]byte(q.spec.Value()), &spec); err != nil { // admit has encoded it
 		panic(err)
 	}
-	return e.begin(id, b.Spec, q.peaks)
+	return e.begin(id, spec, q.peaks)
 }
 
 // unqueue returns a job, and from now on keeps what follows from its facts; nil if it was never admitted.

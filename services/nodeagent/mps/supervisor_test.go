@@ -62,7 +62,7 @@ func (y *yard) end(s *Supervisor) {
 	y.t.Helper()
 	p, err := s.running()
 	if err == nil {
-		err = proc.Root("/proc").Signal(p.PID, p.Start, unix.SIGKILL)
+		err = s.end(y.t.Context(), p)
 	}
 	if err != nil {
 		y.t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -21,10 +20,6 @@ import (
 func main() {
 	if words := os.Args[1:]; len(words) > 0 && words[0] == "open" {
 		os.Exit(open(append(words[1:], "")[0]))
-	}
-	if os.Getenv("GOGC") == "" {
-		// Half as much garbage as the runtime would let gather: lists of many jobs leave a lot beside what is kept.
-		debug.SetGCPercent(50)
 	}
 	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, settings.WebSection, func(a *settings.All) run.Service { return web.New(a.Web, time.Now) }))
 }
