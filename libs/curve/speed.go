@@ -125,9 +125,10 @@ func FitStepTime(samples []StepSample, on DevicePrior) (train.Speed, error) {
 	best, least := train.AllReduce{}, math.Inf(1)
 	theta := f.linear()
 	for _, overlap := range overlaps(len(measured)) {
-		theta = f.refine(theta, overlap)
+		var square float64
+		theta, square = f.refine(theta, overlap)
 		// Pollux's penalty keeps the exponent at 1 unless the samples ask for more.
-		if cost := math.Sqrt(f.cost(theta, overlap)) + 1e-3*(overlap-1)*(overlap-1); cost < least {
+		if cost := math.Sqrt(square) + 1e-3*(overlap-1)*(overlap-1); cost < least {
 			best, least = allReduce(theta, overlap), cost
 		}
 	}
@@ -185,7 +186,12 @@ func allReduce(t []float64, overlap float64) train.AllReduce {
 type stepFit struct {
 	rows  [][]float64 // columns of each configuration, divided by its step time, so that the target is 1
 	prior prior
+	// steps are those of the rows at the coefficients that cost was called with last.
+	steps []step
 }
+
+// step is a step at some coefficients, as fractions of the measured one.
+type step struct{ compute, network, whole float64 }
 
 func newStepFit(measured []train.Measured, batch int, on DevicePrior) *stepFit {
 	f := &stepFit{}
@@ -204,6 +210,7 @@ func newStepFit(measured []train.Measured, batch int, on DevicePrior) *stepFit {
 		}
 		f.rows = append(f.rows, row)
 	}
+	f.steps = make([]step, len(f.rows))
 	f.prior = prior{
 		value: []float64{
 			shape.ComputeFixed, shape.ComputePerSample, shape.LocalBase, shape.LocalPerWorker,
@@ -263,22 +270,14 @@ func parts(row, theta []float64) (compute, network float64) {
 	return compute, network
 }
 
-// combined is (compute^g + network^g)^(1/g).
-func combined(compute, network, overlap float64) float64 {
-	long, short := math.Max(compute, network), math.Min(compute, network)
-	if short <= 0 || overlap == 1 {
-		return long + math.Max(short, 0)
-	}
-	return long * math.Pow(1+math.Pow(short/long, overlap), 1/overlap)
-}
-
 // cost is the mean square relative residual plus the distance from the prior.
 func (f *stepFit) cost(theta []float64, overlap float64) float64 {
 	sum := 0.0
-	for _, row := range f.rows {
+	for i, row := range f.rows {
 		compute, network := parts(row, theta)
-		r := combined(compute, network, overlap) - 1
-		sum += r * r
+		whole := train.Overlapped(compute, network, overlap)
+		f.steps[i] = step{compute, network, whole}
+		sum += (whole - 1) * (whole - 1)
 	}
 	for j := range theta {
 		r := priorStrength * f.prior.distance(j, theta[j])
@@ -288,22 +287,19 @@ func (f *stepFit) cost(theta []float64, overlap float64) float64 {
 }
 
 // linear is the solution without overlap.
-func (f *stepFit) linear() []float64 { return f.solve(nil, 1) }
+func (f *stepFit) linear() []float64 { return f.solve(1) }
 
-// solve is one Gauss-Newton step. At a fixed overlap the step time is homogeneous of degree one in the coefficients. By
+// solve is one Gauss-Newton step from the coefficients that cost was called with last. At a fixed overlap the step time is homogeneous of degree one in the coefficients. By
 // Euler's theorem it equals the sum of coefficient times derivative, so the linearised problem is itself a non-negative
 // least-squares problem for the coefficients rather than for their change.
-func (f *stepFit) solve(theta []float64, overlap float64) []float64 {
+func (f *stepFit) solve(overlap float64) []float64 {
 	eq := newEquations(allReduceColumns)
 	slope := make([]float64, allReduceColumns)
-	for _, row := range f.rows {
+	for i, row := range f.rows {
 		byCompute, byNetwork := 1.0, 1.0
-		if overlap > 1 {
-			compute, network := parts(row, theta)
-			if whole := combined(compute, network, overlap); whole > 0 {
-				byCompute = math.Pow(compute/whole, overlap-1)
-				byNetwork = math.Pow(network/whole, overlap-1)
-			}
+		if at := f.steps[i]; overlap > 1 && at.whole > 0 {
+			byCompute = math.Pow(at.compute/at.whole, overlap-1)
+			byNetwork = math.Pow(at.network/at.whole, overlap-1)
 		}
 		for j, x := range row {
 			slope[j] = x * byNetwork
@@ -317,14 +313,15 @@ func (f *stepFit) solve(theta []float64, overlap float64) []float64 {
 	return eq.solve()
 }
 
-// refine descends at one overlap, halving steps that do not lower the cost.
-func (f *stepFit) refine(theta []float64, overlap float64) []float64 {
+// refine descends at one overlap, halving steps that do not lower the cost, and returns where it arrives and the cost
+// there.
+func (f *stepFit) refine(theta []float64, overlap float64) (_ []float64, cost float64) {
+	cost = f.cost(theta, overlap)
 	if overlap == 1 {
-		return theta
+		return theta, cost
 	}
-	cost := f.cost(theta, overlap)
 	for range 8 {
-		next, improved := f.solve(theta, overlap), false
+		next, improved := f.solve(overlap), false
 		for range 4 {
 			if c := f.cost(next, overlap); c < cost {
 				improved = cost-c > 1e-4*cost
@@ -341,5 +338,5 @@ func (f *stepFit) refine(theta []float64, overlap float64) []float64 {
 			break
 		}
 	}
-	return theta
+	return theta, cost
 }

@@ -42,18 +42,25 @@ func boundGarbage(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	debug.SetGCPercent(thrifty)
-	before := collecting()
+	percent, before := thrifty, collecting()
+	debug.SetGCPercent(percent)
 	for tick.Pause(ctx, judgeEvery) {
 		now := collecting()
-		switch share := (now - before) / judgeEvery.Seconds(); {
-		case share > busy:
-			debug.SetGCPercent(usual)
-		case share < idle:
-			debug.SetGCPercent(thrifty)
-		}
+		percent = growth(percent, (now-before)/judgeEvery.Seconds())
+		debug.SetGCPercent(percent)
 		before = now
 	}
+}
+
+// growth returns by how many percent the heap may grow from now on, when collections have taken a share of a processor.
+func growth(percent int, share float64) int {
+	switch {
+	case share > busy:
+		return usual
+	case share < idle:
+		return thrifty
+	}
+	return percent
 }
 
 // collecting returns the processor time that collections have taken, in seconds.
@@ -64,7 +71,7 @@ func collecting() float64 {
 }
 
 // trimMemory gives the memory that a burst of work has left back to the system, until ctx ends. The runtime would keep
-// garbage until the heap has doubled.
+// garbage until the heap has grown by that of boundGarbage.
 func trimMemory(ctx context.Context) {
 	needed, pause := uint64(0), trimEvery
 	for tick.Pause(ctx, pause) {

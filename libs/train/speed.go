@@ -58,15 +58,35 @@ func (a AllReduce) NetworkSeconds(cfg Config) float64 {
 	return a.CrossBase + a.CrossPerWorker*more + a.CrossPerPeer*peers
 }
 
-// StepSeconds returns the time of one optimizer step. It takes powers of the ratio, so that no step size overflows.
+// StepSeconds returns the time of one optimizer step.
 func (a AllReduce) StepSeconds(cfg Config) float64 {
-	compute, network := a.ComputeSeconds(cfg), a.NetworkSeconds(cfg)
+	return math.Max(Overlapped(a.ComputeSeconds(cfg), a.NetworkSeconds(cfg), math.Max(a.Overlap, 1)), 0)
+}
+
+// Overlapped returns (compute^g + network^g)^(1/g): the time of both if they overlap by the exponent g, from 1 (not at
+// all). It takes powers of the ratio, so that no time overflows.
+func Overlapped(compute, network, g float64) float64 {
 	long, short := math.Max(compute, network), math.Min(compute, network)
-	if long <= 0 || short <= 0 {
-		return math.Max(long, 0)
+	if short <= 0 {
+		return long
 	}
-	overlap := math.Max(a.Overlap, 1)
-	return long * math.Pow(1+math.Pow(short/long, overlap), 1/overlap)
+	return long * math.Pow(1+power(short/long, g), 1/g)
+}
+
+// power returns x^g. Most exponents are small whole numbers.
+func power(x, g float64) float64 {
+	n := int(g)
+	if float64(n) != g {
+		return math.Pow(x, g)
+	}
+	result := 1.0
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			result *= x
+		}
+		x *= x
+	}
+	return result
 }
 
 // Servers is Optimus's parameter-server model with p servers, w workers and m samples per worker. Synchronous:
