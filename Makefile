@@ -48,7 +48,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: secrets vulnerabilities e2e-spark bench-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-product test-waiting race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm e2e-quota fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: secrets vulnerabilities e2e-spark bench-spark site workflows gpu release e2e-deb chart chart-check wheel test-wheel page page-picture page-fresh chaos test-docs test-scripts days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-scale bench-web bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net e2e-slurm e2e-quota fuzz fuzz-long clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,34 +78,22 @@ $(LAB): tools-go FORCE
 $(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
 	$(GO) build -o $@ ./services/$*/cmd/$*
 
-# Two packages at a time, the longest first. The Python tests and the packages that mostly wait run beside them: with a
-# third package that computes, tests with a browser, or of measured energy, fail where it shares two processors with them.
-# The closing lines of go test stay at the end of the output. `make check` vets all packages.
-WAITING := ./cmd/switchyard-server/netrole ./examples/gotrainer ./libs/bus ./libs/busserver ./services/nodeagent/jobapi
-GO_TEST  = $(GO) test -vet=off $(TESTFLAGS)
+# Python first: go test's closing lines stay at the end of the output. The longest packages begin before the others, two
+# at a time: tests with a browser, or of measured energy, fail where four share two processors. `make check` vets all
+# packages.
+test: test-python test-go ## run every test, Go and Python
 
-test: tools-cc influxd ## run every test, Go and Python
-	@out=$$(mktemp); $(MAKE) test-waiting >"$$out" 2>&1 & waiting=$$!; \
-	trap 'kill $$waiting 2>/dev/null || true; rm -f "$$out"' EXIT; failed=; \
-	$(MAKE) test-product || failed=1; \
-	wait $$waiting || failed=1; cat "$$out"; [ -z "$$failed" ]
-	$(if $(LAB_PKG),cd lab && $(GO_TEST) -timeout 9m $(if $(filter ./...,$(LAB_PKG)),./traces ./sharing) $(LAB_PKG))
-	$(foreach module,$(filter-out $(CHART),$(TOOL_MODULES)),(cd $(module) && $(GO_TEST) ./...);)
+test-go: tools-cc influxd
+	$(if $(PRODUCT_PKG),$(GO) test -vet=off -timeout 15m $(TESTFLAGS) $(if $(filter ./...,$(PRODUCT_PKG)),./test/system) $(PRODUCT_PKG))
+	$(if $(LAB_PKG),cd lab && $(GO) test -vet=off -timeout 9m $(TESTFLAGS) $(if $(filter ./...,$(LAB_PKG)),./traces ./sharing) $(LAB_PKG))
+	$(foreach module,$(filter-out $(CHART),$(TOOL_MODULES)),(cd $(module) && $(GO) test -vet=off $(TESTFLAGS) ./...);)
 
-test-product:
-ifneq ($(filter ./...,$(PRODUCT_PKG)),)
-	$(GO_TEST) -timeout 15m ./test/system $$($(GO) list ./... | grep -vxF "$$($(GO) list $(WAITING))")
-else
-	$(if $(PRODUCT_PKG),$(GO_TEST) -timeout 15m $(PRODUCT_PKG))
-endif
-
-test-waiting:
+test-python:
 ifeq ($(PYTHON),)
 	@echo 'SKIPPED the Python tests: there is no python3 here (Debian: apt-get install python3)'
 else
 	$(PYTHON) -m unittest discover -s libs/python/tests -t libs/python
 endif
-	$(if $(filter ./...,$(PRODUCT_PKG)),$(GO_TEST) -p 1 -timeout 9m $(WAITING))
 
 WHEELS := $(BIN)/python
 

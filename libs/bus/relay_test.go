@@ -72,9 +72,17 @@ func TestARelayWithoutRoomRefusesReports(t *testing.T) {
 			break
 		}
 	}
-	short, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if err := r.agents["n2"].Publish(short, measured("n2", 0)); err == nil || !strings.Contains(err.Error(), "too many reports wait") {
+	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), "too many reports wait") }
+	var err error
+	for range tick.Every(within(t), time.Millisecond) { // on a busy machine, the refusal may come late
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		err = r.agents["n2"].Publish(short, measured("n2", 0))
+		cancel()
+		if err == nil || refused(err) {
+			break
+		}
+	}
+	if !refused(err) {
 		t.Errorf("a second report: %v", err)
 	}
 	if callers, _ := waiting(); callers != 1 {

@@ -2,8 +2,8 @@ package train
 
 import "unique"
 
-// Share makes strings of a job that are equal one, and those that many jobs have one for all of them: a decoder makes a
-// new one of each. A queued job needs a fifth less memory for it.
+// Share lets equal strings of a job be one string, and those that many jobs have one for all of them: a decoder makes a
+// new string of each. A queued job takes a fifth less memory then.
 func (j *Job) Share() {
 	for _, s := range []*string{&j.Reason, &j.Spec.User, &j.Spec.Tenant, &j.Spec.WorkDir, &j.Spec.Image} {
 		share(s)

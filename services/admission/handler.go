@@ -137,6 +137,7 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 		case m.Parsed.Fact == event.FactAdmitted:
 			submission := event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)})
 			submission.By = job.Spec.User
+			submission.Time = m.Time.Add(time.Duration(len(facts))) // they queue in the order of their indices
 			facts = append(facts, submission)
 		case !ended:
 			facts = append(facts, passedOn(m, member, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence)))
@@ -144,7 +145,6 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 	}
 	for i := range facts {
 		facts[i].Cause, facts[i].TraceParent = m.Key, m.TraceParent
-		facts[i].Time = m.Time.Add(time.Duration(i)) // the jobs of an array queue in the order of their indices
 	}
 	return nil, d.bus.PublishTogether(ctx, facts...)
 }
