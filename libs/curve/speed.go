@@ -289,9 +289,10 @@ func (f *stepFit) cost(theta []float64, overlap float64) float64 {
 // linear is the solution without overlap.
 func (f *stepFit) linear() []float64 { return f.solve(1) }
 
-// solve is one Gauss-Newton step from the coefficients that cost was called with last. At a fixed overlap the step time is homogeneous of degree one in the coefficients. By
-// Euler's theorem it equals the sum of coefficient times derivative, so the linearised problem is itself a non-negative
-// least-squares problem for the coefficients rather than for their change.
+// solve is one Gauss-Newton step from the coefficients that cost was called with last. At a fixed overlap the step
+// time is homogeneous of degree one in the coefficients. By Euler's theorem it equals the sum of coefficient times
+// derivative, so the linearised problem is itself a non-negative least-squares problem for the coefficients rather
+// than for their change.
 func (f *stepFit) solve(overlap float64) []float64 {
 	eq := newEquations(allReduceColumns)
 	slope := make([]float64, allReduceColumns)
