@@ -27,7 +27,8 @@ func (b *Bus) Publish(ctx context.Context, facts ...event.Fact) error {
 	return nil
 }
 
-// PublishTogether is Publish for facts that need no order. They are mostly stored in the one given all the same.
+// PublishTogether is Publish for facts whose order does not matter. They wait for the server in the given order, but
+// some may be stored before an earlier one.
 func (b *Bus) PublishTogether(ctx context.Context, facts ...event.Fact) error {
 	side := pool.New().WithErrors().WithFirstError().WithMaxGoroutines(consumeAtOnce)
 	for _, f := range facts {

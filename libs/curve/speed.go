@@ -125,10 +125,10 @@ func FitStepTime(samples []StepSample, on DevicePrior) (train.Speed, error) {
 	best, least := train.AllReduce{}, math.Inf(1)
 	theta := f.linear()
 	for _, overlap := range overlaps(len(measured)) {
-		var square float64
-		theta, square = f.refine(theta, overlap)
+		var cost float64
+		theta, cost = f.refine(theta, overlap)
 		// Pollux's penalty keeps the exponent at 1 unless the samples ask for more.
-		if cost := math.Sqrt(square) + 1e-3*(overlap-1)*(overlap-1); cost < least {
+		if cost = math.Sqrt(cost) + 1e-3*(overlap-1)*(overlap-1); cost < least {
 			best, least = allReduce(theta, overlap), cost
 		}
 	}
@@ -186,11 +186,9 @@ func allReduce(t []float64, overlap float64) train.AllReduce {
 type stepFit struct {
 	rows  [][]float64 // columns of each configuration, divided by its step time, so that the target is 1
 	prior prior
-	// steps are those of the rows at the coefficients that cost was called with last.
-	steps []step
 }
 
-// step is a step at some coefficients, as fractions of the measured one.
+// step is a step of one configuration at some coefficients, in fractions of the measured step.
 type step struct{ compute, network, whole float64 }
 
 func newStepFit(measured []train.Measured, batch int, on DevicePrior) *stepFit {
@@ -210,7 +208,6 @@ func newStepFit(measured []train.Measured, batch int, on DevicePrior) *stepFit {
 		}
 		f.rows = append(f.rows, row)
 	}
-	f.steps = make([]step, len(f.rows))
 	f.prior = prior{
 		value: []float64{
 			shape.ComputeFixed, shape.ComputePerSample, shape.LocalBase, shape.LocalPerWorker,
@@ -270,37 +267,36 @@ func parts(row, theta []float64) (compute, network float64) {
 	return compute, network
 }
 
-// cost is the mean square relative residual plus the distance from the prior.
-func (f *stepFit) cost(theta []float64, overlap float64) float64 {
-	sum := 0.0
+// cost returns the mean square relative residual plus the distance from the prior, and the steps of the rows.
+func (f *stepFit) cost(theta []float64, overlap float64) (float64, []step) {
+	sum, steps := 0.0, make([]step, len(f.rows))
 	for i, row := range f.rows {
 		compute, network := parts(row, theta)
 		whole := train.Overlapped(compute, network, overlap)
-		f.steps[i] = step{compute, network, whole}
+		steps[i] = step{compute, network, whole}
 		sum += (whole - 1) * (whole - 1)
 	}
 	for j := range theta {
 		r := priorStrength * f.prior.distance(j, theta[j])
 		sum += r * r
 	}
-	return sum / float64(len(f.rows))
+	return sum / float64(len(f.rows)), steps
 }
 
 // linear is the solution without overlap.
-func (f *stepFit) linear() []float64 { return f.solve(1) }
+func (f *stepFit) linear() []float64 { return f.solve(nil, 1) }
 
-// solve is one Gauss-Newton step from the coefficients that cost was called with last. At a fixed overlap the step
-// time is homogeneous of degree one in the coefficients. By Euler's theorem it equals the sum of coefficient times
-// derivative, so the linearised problem is itself a non-negative least-squares problem for the coefficients rather
-// than for their change.
-func (f *stepFit) solve(overlap float64) []float64 {
+// solve is one Gauss-Newton step. At a fixed overlap the step time is homogeneous of degree one in the coefficients. By
+// Euler's theorem it equals the sum of coefficient times derivative, so the linearised problem is itself a non-negative
+// least-squares problem for the coefficients rather than for their change. Without overlap it needs no steps.
+func (f *stepFit) solve(steps []step, overlap float64) []float64 {
 	eq := newEquations(allReduceColumns)
 	slope := make([]float64, allReduceColumns)
 	for i, row := range f.rows {
 		byCompute, byNetwork := 1.0, 1.0
-		if at := f.steps[i]; overlap > 1 && at.whole > 0 {
-			byCompute = math.Pow(at.compute/at.whole, overlap-1)
-			byNetwork = math.Pow(at.network/at.whole, overlap-1)
+		if overlap > 1 && steps[i].whole > 0 {
+			byCompute = math.Pow(steps[i].compute/steps[i].whole, overlap-1)
+			byNetwork = math.Pow(steps[i].network/steps[i].whole, overlap-1)
 		}
 		for j, x := range row {
 			slope[j] = x * byNetwork
@@ -317,16 +313,16 @@ func (f *stepFit) solve(overlap float64) []float64 {
 // refine descends at one overlap, halving steps that do not lower the cost, and returns where it arrives and the cost
 // there.
 func (f *stepFit) refine(theta []float64, overlap float64) (_ []float64, cost float64) {
-	cost = f.cost(theta, overlap)
+	cost, steps := f.cost(theta, overlap)
 	if overlap == 1 {
 		return theta, cost
 	}
 	for range 8 {
-		next, improved := f.solve(overlap), false
+		next, improved := f.solve(steps, overlap), false
 		for range 4 {
-			if c := f.cost(next, overlap); c < cost {
+			if c, at := f.cost(next, overlap); c < cost {
 				improved = cost-c > 1e-4*cost
-				theta, cost = next, c
+				theta, cost, steps = next, c, at
 				break
 			}
 			mid := make([]float64, len(theta))

@@ -180,7 +180,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		return nil
 	})
 	running.Go(func() error {
-		boundGarbage(web)
+		setGCPercent(web)
 		return nil
 	})
 	stops, ends := make([]context.CancelFunc, len(services)), make([]chan struct{}, len(services))

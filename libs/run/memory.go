@@ -28,39 +28,41 @@ const (
 )
 
 const (
-	// thrifty and usual are by how many percent the heap may grow until it is collected.
-	thrifty, usual = 50, 100
-	// Collections may take busy of a processor over judgeEvery before the heap may grow as usual. Once they take less than
-	// idle, growth is thrifty again.
-	busy, idle = 0.05, 0.01
-	judgeEvery = time.Minute
+	// lowPercent and usualPercent are values of GOGC: by how many percent the heap grows until it is collected.
+	lowPercent, usualPercent = 50, 100
+	// If collections take more than highShare of a processor over judgeEvery, the usual percentage applies, and if they
+	// take less than lowShare, the low one.
+	highShare, lowShare = 0.05, 0.01
+	judgeEvery          = time.Minute
 )
 
-// boundGarbage keeps garbage small while that costs little, until ctx ends. A burst of work leaves less of it, and so
-// fewer holes in the heap. The setting GOGC of the environment has precedence.
-func boundGarbage(ctx context.Context) {
+// setGCPercent keeps the heap small while that costs little, until ctx ends: a burst of work then leaves fewer holes in
+// it. GOGC in the environment has precedence.
+func setGCPercent(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	percent, before := thrifty, collecting()
+	percent, before := lowPercent, collecting()
 	debug.SetGCPercent(percent)
 	for tick.Pause(ctx, judgeEvery) {
 		now := collecting()
-		percent = growth(percent, (now-before)/judgeEvery.Seconds())
-		debug.SetGCPercent(percent)
+		if next := gcPercent(percent, (now-before)/judgeEvery.Seconds()); next != percent {
+			percent = next
+			debug.SetGCPercent(percent)
+		}
 		before = now
 	}
 }
 
-// growth returns by how many percent the heap may grow from now on, when collections have taken a share of a processor.
-func growth(percent int, share float64) int {
+// gcPercent returns the percentage from now on, if collections have taken a share of a processor with the present one.
+func gcPercent(present int, share float64) int {
 	switch {
-	case share > busy:
-		return usual
-	case share < idle:
-		return thrifty
+	case share > highShare:
+		return usualPercent
+	case share < lowShare:
+		return lowPercent
 	}
-	return percent
+	return present
 }
 
 // collecting returns the processor time that collections have taken, in seconds.
@@ -71,7 +73,7 @@ func collecting() float64 {
 }
 
 // trimMemory gives the memory that a burst of work has left back to the system, until ctx ends. The runtime would keep
-// garbage until the heap has grown by that of boundGarbage.
+// it until the next collection, and for minutes after that.
 func trimMemory(ctx context.Context) {
 	needed, pause := uint64(0), trimEvery
 	for tick.Pause(ctx, pause) {

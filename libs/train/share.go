@@ -13,7 +13,7 @@ func (j *Job) Share() {
 		j.Spec.Env[name] = value
 	}
 	if m := j.Spec.ArrayMember; m != nil {
-		m.Array = JobID(unique.Make(string(m.Array)).Value())
+		share(&m.Array)
 	}
 	for i := range j.Blockers {
 		share(&j.Blockers[i].Code)
@@ -22,15 +22,17 @@ func (j *Job) Share() {
 	}
 	for i := range j.History {
 		c := &j.History[i]
-		c.State = State(unique.Make(string(c.State)).Value())
+		share(&c.State)
 		share(&c.Fact)
 		share(&c.Reason)
 		same(&c.Message, j.Message)
 	}
 }
 
-func share(s *string) { *s = unique.Make(*s).Value() }
+// share lets a string be the one that all jobs with an equal string have.
+func share[S ~string](s *S) { *s = unique.Make(*s).Value() }
 
+// same lets a string be another one of the job, if they are equal.
 func same(s *string, as string) {
 	if *s == as {
 		*s = as

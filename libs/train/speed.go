@@ -73,7 +73,7 @@ func Overlapped(compute, network, g float64) float64 {
 	return long * math.Pow(1+power(short/long, g), 1/g)
 }
 
-// power returns x^g. Most exponents are small whole numbers.
+// power returns x^g. Most exponents are small whole numbers, for which products are faster than math.Pow.
 func power(x, g float64) float64 {
 	n := int(g)
 	if float64(n) != g {

@@ -12,7 +12,7 @@ import (
 // queued is an admitted job that has not been heard of since. A queue may be long, so what follows from the
 // specification is made when it is needed.
 type queued struct {
-	// spec is the specification as JSON. All jobs of an array have the same.
+	// spec is the specification as JSON, without the index in an array: all jobs of an array share it.
 	spec   unique.Handle[string]
 	family unique.Handle[string]
 	// peaks is the memory that jobs of its program had needed when it was admitted.

@@ -114,7 +114,8 @@ func (b *Backend) Spawn(l attempt.Launch) error {
 type prestarted struct {
 	folder attempt.Folder
 	cmd    *exec.Cmd
-	// line is our end of the socket at its standard input. A byte tells it that the launch is written.
+	// line is the executor's end of the socket that is the supervisor's standard input. A byte says that the launch is
+	// written.
 	line *os.File
 	// gone is set once it has its launch, or was abandoned.
 	gone bool
@@ -166,7 +167,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
 }
 
-// abandon makes a supervisor without a launch exit, and waits for that.
+// abandon ends a supervisor that has got no launch, and returns once it has exited.
 func (s *prestarted) abandon() {
 	if !s.gone {
 		s.gone = true

@@ -145,8 +145,8 @@ func (f Folder) declared() bool {
 
 func (f Folder) claimedOld() bool { return installation.Exists(filepath.Join(f.Path, oldClaimName)) }
 
-// old reports whether the attempt is locked and claimed as before version 3: a supervisor of that time has taken it, or
-// may have been started for the launch and be about to.
+// old reports whether the attempt has the lock and the claim of versions before 3: a supervisor of such a version has
+// taken it, or may have been started and be about to take it.
 func (f Folder) old() bool {
 	if f.claimedOld() {
 		return true
