@@ -113,6 +113,15 @@ func (p Plan) Find(job JobID) (Allocation, bool) {
 	return Allocation{}, false
 }
 
+// WaitingByJob returns the waiting jobs by their ids, for many searches in a long plan.
+func (p Plan) WaitingByJob() map[JobID]*Waiting {
+	by := make(map[JobID]*Waiting, len(p.Waiting))
+	for i := range p.Waiting {
+		by[p.Waiting[i].Job] = &p.Waiting[i]
+	}
+	return by
+}
+
 // ByJob returns the allocations by job, for many searches in a long plan.
 func (p Plan) ByJob() map[JobID]*Allocation {
 	by := make(map[JobID]*Allocation, len(p.Allocations))

@@ -13,7 +13,7 @@ import (
 
 // Detail is all that is known about one job. What is missing is nil.
 type Detail struct {
-	// Job is the record of the job.
+	// Job is the record of the job. While the job waits, its reasons are those of the newest plan.
 	Job train.Job `json:"job"`
 	// RunSeconds is how long its processes have run.
 	RunSeconds float64 `json:"run_seconds"`
@@ -163,7 +163,9 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 	}
 	d.Model, d.Account, d.Course = x.Models.Get(id), x.Accounts.Get(id), x.Courses.Get(id)
 	if !job.State.Terminal() {
-		d.Plan = planOf(x.Plan(), job.ID)
+		if d.Plan = planOf(x.Plan(), job.ID); d.Plan != nil {
+			d.Job = *reworded(&job, d.Plan.Generation, d.Plan.Waiting)
+		}
 		d.Beside, d.Met = company(x, job.ID)
 	}
 	return d

@@ -156,20 +156,20 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 		chosen = chosen[:q.Limit]
 		page.Next = cursor(chosen[q.Limit-1])
 	}
-	predictions := x.Plan().Predictions()
+	predictions, waits := x.Plan().Predictions(), x.Plan().WaitingByJob()
 	page.Jobs = make([]Job, 0, len(chosen))
 	for _, j := range chosen {
-		page.Jobs = append(page.Jobs, newJob(x, j, predictions[j.ID], now))
+		page.Jobs = append(page.Jobs, newJob(x, reworded(j, x.Plan().Generation, waits[j.ID]), predictions[j.ID], now))
 	}
 	return page, nil
 }
 
 // Some returns the given jobs as a list shows them, and the ids of those that are gone.
 func Some(x *index.Index, ids []train.JobID, now time.Time) (jobs []Job, gone []train.JobID) {
-	predictions := x.Plan().Predictions()
+	predictions, waits := x.Plan().Predictions(), x.Plan().WaitingByJob()
 	for _, id := range ids {
 		if j := x.Jobs.Get(string(id)); j != nil {
-			jobs = append(jobs, newJob(x, j, predictions[id], now))
+			jobs = append(jobs, newJob(x, reworded(j, x.Plan().Generation, waits[id]), predictions[id], now))
 		} else {
 			gone = append(gone, id)
 		}

@@ -218,3 +218,50 @@ func TestAnArrayIsOneLine(t *testing.T) {
 		}
 	}
 }
+
+// The record of a waiting job is written when the kind of reason changes. Everybody is shown the words of the newest
+// plan.
+func TestAWaitingJobIsShownWithTheReasonsOfTheNewestPlan(t *testing.T) {
+	why := func(code, message string) []train.Reason {
+		return []train.Reason{{Code: code, Message: message, Hint: "for " + message}}
+	}
+	for _, c := range []struct {
+		about        string
+		recorded     uint64
+		record, plan []train.Reason
+		want, second string
+	}{
+		{about: "newer words", recorded: 3, record: why("Queued", "ahead: a and b"), plan: append(why("Queued", "ahead: b"), why("QuotaReached", "4 of 4")...), want: "ahead: b", second: "4 of 4"},
+		{about: "another kind, which the record will say soon", recorded: 3, record: why("Admitted", "waits for a plan"), plan: why("Queued", "ahead: b"), want: "waits for a plan"},
+		{about: "a record that is newer than the plan", recorded: 8, record: why("Queued", "ahead: c"), plan: why("Queued", "ahead: b"), want: "ahead: c"},
+		{about: "a job that the plan does not know", recorded: 3, record: why("Queued", "ahead: c"), want: "ahead: c"},
+	} {
+		x := index.New()
+		job := train.Job{
+			ID: "j", State: train.StateQueued, Generation: c.recorded, SubmittedAt: noon(),
+			Reason: c.record[0].Code, Message: c.record[0].Message, Hint: c.record[0].Hint, Blockers: c.record,
+		}
+		put(t, x, job)
+		plan := train.Plan{Generation: 7, DecidedAt: noon()}
+		if c.plan != nil {
+			plan.Waiting = []train.Waiting{{Job: "j", Blockers: c.plan}}
+		}
+		data, err := json.Marshal(plan)
+		if err == nil {
+			_, err = x.Plans.Put(index.PlanKey, 1, data)
+		}
+		page, listErr := view.Jobs(x, view.Query{}, noon())
+		some, _ := view.Some(x, []train.JobID{"j"}, noon())
+		if err != nil || listErr != nil || page.Jobs[0].Message != c.want || some[0].Message != c.want {
+			t.Errorf("%s: %v, %v: the list says %q and %q, want %q", c.about, err, listErr, page.Jobs[0].Message, some[0].Message, c.want)
+		}
+		for _, j := range []train.Job{view.Describe(x, job, noon()).Job, view.Stand(x, job).Job, *view.Pick(x, []string{"j"}).Jobs[0]} {
+			if j.Message != c.want || j.Hint != "for "+c.want || j.Blockers[0].Message != c.want || c.second != "" && j.Blockers[1].Message != c.second {
+				t.Errorf("%s: %q, hint %q, for %+v", c.about, j.Message, j.Hint, j.Blockers)
+			}
+		}
+		if kept := x.Jobs.Get("j"); kept.Message != c.record[0].Message {
+			t.Errorf("%s: the record itself says %q now", c.about, kept.Message)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 // Standing is where a job stands now.
 type Standing struct {
-	// Job is the record of the job.
+	// Job is the record of the job. While the job waits, its reasons are those of the newest plan.
 	Job train.Job `json:"job"`
 	// Home is the node whose executor has the output of the job; empty before its first start.
 	Home train.NodeID `json:"home,omitempty"`
@@ -36,7 +36,9 @@ func Stand(x *index.Index, job train.Job) Standing {
 		}
 	}
 	if !job.State.Terminal() {
-		s.Plan = planOf(x.Plan(), job.ID)
+		if s.Plan = planOf(x.Plan(), job.ID); s.Plan != nil {
+			s.Job = *reworded(&job, s.Plan.Generation, s.Plan.Waiting)
+		}
 	}
 	return s
 }
@@ -50,15 +52,29 @@ type Held struct {
 	Jobs []*train.Job `json:"jobs"`
 }
 
-// Pick returns the records that the ids name; there may be fewer.
+// Pick returns the records that the ids name; there may be fewer. Those of waiting jobs have the reasons of the newest
+// plan.
 func Pick(x *index.Index, ids []string) Held {
 	held := Held{Jobs: []*train.Job{}}
+	waits := x.Plan().WaitingByJob()
 	for _, id := range ids {
 		if j := x.Jobs.Get(id); j != nil {
-			held.Jobs = append(held.Jobs, j)
+			held.Jobs = append(held.Jobs, reworded(j, x.Plan().Generation, waits[j.ID]))
 		}
 	}
 	return held
+}
+
+// reworded returns a job that waits with the reasons of a plan, if these begin with the code of its record. The record
+// is written when the code changes; the words change more often, for example those that name the jobs ahead. Waits is
+// nil if the job does not wait in the plan.
+func reworded(job *train.Job, generation uint64, waits *train.Waiting) *train.Job {
+	if waits == nil || generation < job.Generation || len(waits.Blockers) == 0 || waits.Blockers[0].Code != job.Reason {
+		return job
+	}
+	newer, why := *job, waits.Blockers[0]
+	newer.Message, newer.Hint, newer.Blockers = why.Message, why.Hint, waits.Blockers
+	return &newer
 }
 
 // Planned returns those of the ids whose jobs the newest plan knows, while their records still say that they wait for a
