@@ -17,6 +17,8 @@ import (
 type Records struct {
 	mu     sync.Mutex
 	values map[recordKey]any // weak pointers
+	// newest has the value of each type that was decoded last, by a weak pointer: parts of the next one may equal its.
+	newest map[reflect.Type]any
 }
 
 // recordKey is a type and the sum of what was decoded as that.
@@ -26,7 +28,9 @@ type recordKey struct {
 }
 
 // NewRecords makes an empty set.
-func NewRecords() *Records { return &Records{values: map[recordKey]any{}} }
+func NewRecords() *Records {
+	return &Records{values: map[recordKey]any{}, newest: map[reflect.Type]any{}}
+}
 
 // checkRecords is set by the linker in programs for tests: a program ends if one of its services has changed a value
 // that others share.
@@ -52,11 +56,12 @@ func Decode[T any](b *Bus, data []byte) (*T, error) {
 	if err := json.Unmarshal(data, value); err != nil {
 		return nil, fmt.Errorf("decode a %s: %w", key.of, err)
 	}
-	if record, ok := any(value).(interface{ Share() }); ok {
-		record.Share()
+	if record, ok := any(value).(interface{ Share(before *T) }); ok {
+		before, _ := r.newest[key.of].(weak.Pointer[T])
+		record.Share(before.Value())
 	}
 	mine := weak.Make(value)
-	r.values[key] = mine
+	r.values[key], r.newest[key.of] = mine, mine
 	runtime.AddCleanup(value, func(key recordKey) {
 		r.mu.Lock()
 		defer r.mu.Unlock()

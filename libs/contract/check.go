@@ -18,7 +18,12 @@ var ErrForeign = errors.New("key and record disagree")
 
 // Reader decodes the records of a bucket. A client of the bus can write anything there, and what services read becomes
 // paths and process numbers. So a key must have the form that the table declares, and the record must name it.
-type Reader[T any] struct{ form *regexp.Regexp }
+type Reader[T any] struct {
+	form *regexp.Regexp
+	// longest bounds the parts of a key between its points. As a bound of the expression it would make it many times as
+	// large, and a process has a hundred of them.
+	longest int
+}
 
 // Reader makes a Reader. Keys of buckets that are not in the table may have any form.
 func (b Bucket[T]) Reader() Reader[T] {
@@ -28,9 +33,9 @@ func (b Bucket[T]) Reader() Reader[T] {
 			continue
 		}
 		for _, r := range info.Records {
-			all = append(all, formOf(r.Key))
+			all = append(all, r.Key)
 			if r.Type == reflect.TypeFor[T]() {
-				own = append(own, formOf(r.Key))
+				own = append(own, r.Key)
 			}
 		}
 	}
@@ -40,8 +45,19 @@ func (b Bucket[T]) Reader() Reader[T] {
 	if len(all) == 0 {
 		return Reader[T]{}
 	}
-	return Reader[T]{regexp.MustCompile(`^(?:` + strings.Join(all, "|") + `)$`)}
+	r := Reader[T]{longest: train.MaxIDLength}
+	for i, key := range all {
+		all[i] = formOf(key)
+		if strings.Contains(key, "<link>") || strings.Contains(key, "in hex>") {
+			r.longest = longestName
+		}
+	}
+	r.form = regexp.MustCompile(`^(?:` + strings.Join(all, "|") + `)$`)
+	return r
 }
+
+// longestName is the longest part of a key that is no id.
+const longestName = 256
 
 // placeholder is a part of the form of a key.
 var placeholder = regexp.MustCompile(`<[^>]*>`)
@@ -73,11 +89,11 @@ func tokenOf(name string) string {
 	case name == "day", name == "hour":
 		return `[0-9]{2}`
 	case strings.HasSuffix(name, "with = for ."):
-		return `[A-Za-z0-9_=][A-Za-z0-9_=-]{0,62}`
+		return `[A-Za-z0-9_=][A-Za-z0-9_=-]*`
 	case name == "link":
-		return `[A-Za-z0-9_=-]{1,200}`
+		return `[A-Za-z0-9_=-]+`
 	}
-	return fmt.Sprintf(`[A-Za-z0-9][A-Za-z0-9_-]{0,%d}`, train.MaxIDLength-1)
+	return `[A-Za-z0-9][A-Za-z0-9_-]*`
 }
 
 // Decode decodes the record of a key. It returns ErrForeign if they do not belong to each other.
@@ -92,13 +108,22 @@ func (r Reader[T]) Decode(key string, data []byte, into *T) error {
 
 // Check returns ErrForeign if a key and a record do not belong to each other.
 func (r Reader[T]) Check(key string, record *T) error {
-	if r.form != nil && !r.form.MatchString(key) {
+	if r.form != nil && (!r.form.MatchString(key) || r.tooLong(key)) {
 		return fmt.Errorf("%w: %.100q has not the form of a key here", ErrForeign, key)
 	}
 	if named, names := keyOf(record); names && named != key {
 		return fmt.Errorf("%w: the record of %.100q says that it is that of %.100q", ErrForeign, key, named)
 	}
 	return nil
+}
+
+func (r Reader[T]) tooLong(key string) bool {
+	for part := range strings.SplitSeq(key, ".") {
+		if len(part) > r.longest {
+			return true
+		}
+	}
+	return false
 }
 
 // keyOf returns the key that a record names. names is false if records of its type name none.

@@ -17,10 +17,10 @@ const (
 	// at least and trimMost at most: a collection takes about a millisecond of processor time for each MiB in use.
 	trimShare = 0.25
 	trimLeast = 8 << 20
-	trimMost  = 32 << 20
+	trimMost  = 16 << 20
 	// trimMore is what a round must have freed to be followed by another, and trimRounds the most of them: what a burst
 	// has left in a sync.Pool outlives one collection, and while work goes on, each round frees what it left meanwhile.
-	trimMore   = 2 * trimMost
+	trimMore   = 64 << 20
 	trimRounds = 3
 	// trimRest times the duration of the last rounds must pass before the next ones: they take at most a fiftieth of the
 	// time.

@@ -70,6 +70,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	defer b.Close()
 	known := newKnown(p.Log, strconv.FormatInt(s.now().UnixNano(), 36))
 	known.index.Jobs.Decode = func(data []byte) (*train.Job, error) { return bus.Decode[train.Job](b, data) }
+	known.index.Plans.Decode = func(data []byte) (*train.Plan, error) { return bus.Decode[train.Plan](b, data) }
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	d, err := newDoor(filepath.Join(p.Common.DataDir, sessionsName), s.config.Hosts, s.now)
 	if err != nil {

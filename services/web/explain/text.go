@@ -63,6 +63,9 @@ func (p *page) standing(j train.Job, now time.Time) {
 	if !j.Since.IsZero() && !j.State.Terminal() {
 		line += " for " + render.Duration(now.Sub(j.Since).Seconds())
 	}
+	if len(j.Blockers) > 0 && j.Blockers[0].Code == j.Reason {
+		j.Reason, j.Message, j.Hint = "", "", "" // the first of those below
+	}
 	if j.Reason != "" {
 		line += ", " + render.EscapeText(j.Reason)
 	}
@@ -82,7 +85,11 @@ func (p *page) standing(j train.Job, now time.Time) {
 	if why := j.Withheld(); why.Code != "" && !j.State.Terminal() {
 		p.field("wanted", "%s, %s ago", render.EscapeText(why.Message), render.Duration(now.Sub(j.Wanted.At).Seconds()))
 	}
-	for i, r := range j.Blockers {
+	p.blockers(j.Blockers)
+}
+
+func (p *page) blockers(reasons []train.Reason) {
+	for i, r := range reasons {
 		label := "  also"
 		if i == 0 {
 			label = "why"
