@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"strings"
@@ -20,9 +21,9 @@ var ErrForeign = errors.New("key and record disagree")
 // paths and process numbers. So a key must have the form that the table declares, and the record must name it.
 type Reader[T any] struct {
 	form *regexp.Regexp
-	// longest bounds the parts of a key between its points. As a bound of the expression it would make it many times as
-	// large, and a process has a hundred of them.
-	longest int
+	// longest bounds the first parts of a key between its points; the others may be as long as an id. Bounds within the
+	// expression would make it many times as large, and a process has a hundred of them.
+	longest []int
 }
 
 // Reader makes a Reader. Keys of buckets that are not in the table may have any form.
@@ -45,19 +46,45 @@ func (b Bucket[T]) Reader() Reader[T] {
 	if len(all) == 0 {
 		return Reader[T]{}
 	}
-	r := Reader[T]{longest: train.MaxIDLength}
+	r := Reader[T]{}
 	for i, key := range all {
 		all[i] = formOf(key)
-		if strings.Contains(key, "<link>") || strings.Contains(key, "in hex>") {
-			r.longest = longestName
+		for part, bound := range boundsOf(key) {
+			if part == len(r.longest) {
+				r.longest = append(r.longest, bound)
+			}
+			r.longest[part] = max(r.longest[part], bound)
 		}
 	}
 	r.form = regexp.MustCompile(`^(?:` + strings.Join(all, "|") + `)$`)
 	return r
 }
 
-// longestName is the longest part of a key that is no id.
-const longestName = 256
+// boundsOf returns the bounds of the parts of the keys of a form.
+func boundsOf(key string) []int {
+	const link, hex, longestLink = "\x01", "\x02", 200
+	marked := placeholder.ReplaceAllStringFunc(key, func(name string) string {
+		switch {
+		case name == "<link>":
+			return link
+		case strings.HasSuffix(name, "in hex>"):
+			return hex
+		}
+		return ""
+	})
+	var bounds []int
+	for part := range strings.SplitSeq(marked, ".") {
+		bound := train.MaxIDLength
+		switch {
+		case strings.Contains(part, hex):
+			bound = math.MaxInt
+		case strings.Contains(part, link):
+			bound = longestLink
+		}
+		bounds = append(bounds, bound)
+	}
+	return bounds
+}
 
 // placeholder is a part of the form of a key.
 var placeholder = regexp.MustCompile(`<[^>]*>`)
@@ -118,10 +145,16 @@ func (r Reader[T]) Check(key string, record *T) error {
 }
 
 func (r Reader[T]) tooLong(key string) bool {
+	i := 0
 	for part := range strings.SplitSeq(key, ".") {
-		if len(part) > r.longest {
+		bound := train.MaxIDLength
+		if i < len(r.longest) {
+			bound = r.longest[i]
+		}
+		if len(part) > bound {
 			return true
 		}
+		i++
 	}
 	return false
 }
