@@ -55,11 +55,17 @@ type Held struct {
 // Pick returns the records that the ids name; there may be fewer. Those of waiting jobs have the reasons of the newest
 // plan.
 func Pick(x *index.Index, ids []string) Held {
-	held := Held{Jobs: []*train.Job{}}
-	waits := x.Plan().WaitingByJob()
+	held, at := Held{Jobs: []*train.Job{}}, map[train.JobID]int{}
 	for _, id := range ids {
 		if j := x.Jobs.Get(id); j != nil {
-			held.Jobs = append(held.Jobs, reworded(j, x.Plan().Generation, waits[j.ID]))
+			at[j.ID], held.Jobs = len(held.Jobs), append(held.Jobs, j)
+		}
+	}
+	if plan := x.Plan(); len(held.Jobs) > 0 {
+		for i := range plan.Waiting {
+			if k, is := at[plan.Waiting[i].Job]; is {
+				held.Jobs[k] = reworded(held.Jobs[k], plan.Generation, &plan.Waiting[i])
+			}
 		}
 	}
 	return held
