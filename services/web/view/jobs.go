@@ -156,25 +156,34 @@ func Jobs(x *index.Index, q Query, now time.Time) (Page, error) {
 		chosen = chosen[:q.Limit]
 		page.Next = cursor(chosen[q.Limit-1])
 	}
-	predictions, waits := x.Plan().Predictions(), x.Plan().WaitingByJob()
+	row := rows(x, now)
 	page.Jobs = make([]Job, 0, len(chosen))
 	for _, j := range chosen {
-		page.Jobs = append(page.Jobs, newJob(x, reworded(j, x.Plan().Generation, waits[j.ID]), predictions[j.ID], now))
+		page.Jobs = append(page.Jobs, row(j))
 	}
 	return page, nil
 }
 
 // Some returns the given jobs as a list shows them, and the ids of those that are gone.
 func Some(x *index.Index, ids []train.JobID, now time.Time) (jobs []Job, gone []train.JobID) {
-	predictions, waits := x.Plan().Predictions(), x.Plan().WaitingByJob()
+	row := rows(x, now)
 	for _, id := range ids {
 		if j := x.Jobs.Get(string(id)); j != nil {
-			jobs = append(jobs, newJob(x, reworded(j, x.Plan().Generation, waits[id]), predictions[id], now))
+			jobs = append(jobs, row(j))
 		} else {
 			gone = append(gone, id)
 		}
 	}
 	return jobs, gone
+}
+
+// rows returns a function that makes the line of a job, with what the newest plan says about it.
+func rows(x *index.Index, now time.Time) func(*train.Job) Job {
+	plan := x.Plan()
+	predictions, waits := plan.Predictions(), plan.WaitingByJob()
+	return func(j *train.Job) Job {
+		return newJob(x, reworded(j, plan.Generation, waits[j.ID]), predictions[j.ID], now)
+	}
 }
 
 // cursor names a place in the list that stays where it is when jobs come or go.
