@@ -282,11 +282,13 @@ func (s *storm) leader(service string) string {
 		return service
 	}
 	name := service + []string{"@a", "@b"}[s.random.IntN(2)]
-	kv, err := bus.OpenKV(s.ctx, s.bus, contract.Leases)
+	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second) // the fault may have killed the bus before
+	defer cancel()
+	kv, err := bus.OpenKV(ctx, s.bus, contract.Leases)
 	if err != nil {
 		return name
 	}
-	if e, err := kv.Get(s.ctx, service); err == nil {
+	if e, err := kv.Get(ctx, service); err == nil {
 		_, dir, _ := strings.Cut(e.Value.Holder, ":")
 		if held := service + "@" + filepath.Base(dir); s.procs[held] != nil {
 			return held
