@@ -17,7 +17,7 @@ import (
 type Records struct {
 	mu     sync.Mutex
 	values map[recordKey]any // weak pointers
-	// newest has the value of each type that was decoded last, by a weak pointer: parts of the next one may equal its.
+	// newest is the last decoded value of each type, as a weak pointer. The next value shares the parts that are equal.
 	newest map[reflect.Type]any
 }
 

@@ -21,8 +21,8 @@ var ErrForeign = errors.New("key and record disagree")
 // paths and process numbers. So a key must have the form that the table declares, and the record must name it.
 type Reader[T any] struct {
 	form *regexp.Regexp
-	// longest bounds the first parts of a key between its points; the others may be as long as an id. Bounds within the
-	// expression would make it many times as large, and a process has a hundred of them.
+	// longest is how many characters each part of a key may have; further parts may be as long as an id. With these
+	// bounds in it, the expression would be many times as large, and each service has one for each of its buckets.
 	longest []int
 }
 
@@ -60,7 +60,7 @@ func (b Bucket[T]) Reader() Reader[T] {
 	return r
 }
 
-// boundsOf returns the bounds of the parts of the keys of a form.
+// boundsOf returns how many characters each part of a key of a form may have. Points separate the parts.
 func boundsOf(key string) []int {
 	const link, hex, longestLink = "\x01", "\x02", 200
 	marked := placeholder.ReplaceAllStringFunc(key, func(name string) string {

@@ -6,9 +6,8 @@ import (
 	"unique"
 )
 
-// Share lets equal parts of a job be one: strings of this job, strings that many jobs have, and what it has in common
-// with the job that was decoded before, for example the environment of the jobs of an array. A decoder makes a new part
-// of each, and leaves room in slices. A queued job takes a third less memory then.
+// Share saves memory in a decoded job: equal strings become one, slices get no spare room, and what equals a part of
+// the job that was decoded before becomes that part, for example the environment of the jobs of an array.
 func (j *Job) Share(before *Job) {
 	for _, s := range []*string{&j.Reason, &j.Spec.User, &j.Spec.Tenant, &j.Spec.WorkDir, &j.Spec.Image} {
 		share(s)
@@ -46,7 +45,7 @@ func (j *Job) Share(before *Job) {
 	}
 }
 
-// Share lets equal codes of a plan be one string, and gives back the room that a decoder leaves in slices.
+// Share saves memory in a decoded plan: equal codes become one string, and slices get no spare room.
 func (p *Plan) Share(*Plan) {
 	for i := range p.Waiting {
 		w := &p.Waiting[i]

@@ -163,9 +163,7 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 	}
 	d.Model, d.Account, d.Course = x.Models.Get(id), x.Accounts.Get(id), x.Courses.Get(id)
 	if !job.State.Terminal() {
-		if d.Plan = planOf(x.Plan(), job.ID); d.Plan != nil {
-			d.Job = *reworded(&job, d.Plan.Generation, d.Plan.Waiting)
-		}
+		d.Job, d.Plan = inPlan(x.Plan(), job)
 		d.Beside, d.Met = company(x, job.ID)
 	}
 	return d

@@ -36,9 +36,7 @@ func Stand(x *index.Index, job train.Job) Standing {
 		}
 	}
 	if !job.State.Terminal() {
-		if s.Plan = planOf(x.Plan(), job.ID); s.Plan != nil {
-			s.Job = *reworded(&job, s.Plan.Generation, s.Plan.Waiting)
-		}
+		s.Job, s.Plan = inPlan(x.Plan(), job)
 	}
 	return s
 }
@@ -69,6 +67,15 @@ func Pick(x *index.Index, ids []string) Held {
 		}
 	}
 	return held
+}
+
+// inPlan returns what a plan says about a job, or nil, and the job with the reasons of the plan if it waits.
+func inPlan(plan *train.Plan, job train.Job) (train.Job, *Plan) {
+	p := planOf(plan, job.ID)
+	if p == nil {
+		return job, nil
+	}
+	return *reworded(&job, p.Generation, p.Waiting), p
 }
 
 // reworded returns a job that waits with the reasons of a plan, if these begin with the code of its record. The record
