@@ -54,6 +54,8 @@ type Config struct {
 	Meter *Meter
 	// Records are those of the process: its connections share what they decode (default: a set of its own).
 	Records *Records
+	// GuardEvery is the interval at which a guard of the connection looks at the streams (0: three seconds).
+	GuardEvery time.Duration
 	// Options are added for tests.
 	Options []nats.Option
 	// Here, if not nil, is the server at URL, in this process: the connection does without the network.

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// guardEvery is the interval between two looks at the streams.
+// guardEvery is the usual interval between two looks at the streams.
 const guardEvery = 3 * time.Second
 
 // markRepaired is the key in the metadata of a stream whose value changes with each repair.
@@ -166,7 +167,7 @@ func (b *Bus) Heed(g *Guard) {
 }
 
 func (g *Guard) run(ctx context.Context) {
-	for range tick.After(ctx, guardEvery) {
+	for range tick.After(ctx, cmp.Or(g.bus.config.GuardEvery, guardEvery)) {
 		if err := g.look(ctx); err != nil {
 			continue // the bus is away
 		}

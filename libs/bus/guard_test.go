@@ -43,7 +43,7 @@ func (s *site) open() {
 	s.server = server
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	if s.bus, err = bus.Connect(ctx, bus.Config{URL: server.URL(), Name: "test", Log: slog.New(slog.NewTextHandler(&s.log, nil))}); err != nil {
+	if s.bus, err = bus.Connect(ctx, bus.Config{URL: server.URL(), Name: "test", GuardEvery: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&s.log, nil))}); err != nil {
 		s.t.Fatal(err)
 	}
 	path := filepath.Join(s.dir, "seen")
