@@ -105,8 +105,8 @@ func TestRunByHand(t *testing.T) {
 	}
 }
 
-// When two have shared for a minute and stay, no place has come free, and who waits is not asked again: the last job
-// starts when the second has ended.
+// When two have shared for a minute and stay, no place has come free, and the job that waits is not asked again: the
+// last job starts when the second has ended.
 func TestWhatIsMeasuredGivesNoPlaces(t *testing.T) {
 	policy := &script{answers: []int{0, -1, 0}, stay: true}
 	got := Run([]Job{{fast, 0, 100}, {fast, 0, 100}, {slow, 10, 100}, {fast, 20, 10}}, small(), 2, policy)

@@ -16,8 +16,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// Refusals stores refusals. Who asks again and again fills no disk: after some refusals at once there is one in a
-// second, which counts the others.
+// Refusals stores refusals. A person who asks again and again fills no disk: after some refusals at once there is one
+// in a second, which counts the others.
 type Refusals struct {
 	bus *bus.Bus
 	log *slog.Logger

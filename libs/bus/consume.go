@@ -24,7 +24,7 @@ type Message struct {
 	Key      string
 	Source   string
 	Cause    string
-	// claim is what the message says of who asks for it: see Asker.
+	// claim is what the message says about the person who asks for it: see Asker.
 	claim claim
 	// TraceParent is the publisher's W3C trace context, if any.
 	TraceParent string

@@ -19,8 +19,8 @@ const (
 )
 
 // ForgetEnded deletes the records of jobs that ended long ago, until ctx ends. A record's key is the job's id, alone or
-// before a dot. Such a record is no longer written, so any process may delete it. Who may not read jobs leaves that to
-// others.
+// before a dot. Such a record is no longer written, so any process may delete it. An agent that may not read jobs
+// leaves that to others.
 func ForgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job]) error {
 	if records.bus.OfNode() {
 		return nil

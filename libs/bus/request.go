@@ -159,7 +159,7 @@ func (a Asker) Name() string {
 	return a.Person
 }
 
-// claim is what a message says of who asks for it.
+// claim is what a message says about the person who asks for it.
 type claim struct {
 	person, door, proof string
 	// roster checks the proof. Without one everybody on the bus is believed.

@@ -78,8 +78,8 @@ type Server struct {
 }
 
 const (
-	// maxConnections and maxSubscriptions (of one connection) keep a flood from taking the memory of the services. Who has
-	// not shown a key after authSeconds is cut off.
+	// maxConnections and maxSubscriptions (of one connection) keep a flood from taking the memory of the services. A
+	// client that has not shown a key after authSeconds is cut off.
 	maxConnections   = 8192
 	maxSubscriptions = 16384
 	authSeconds      = 5

@@ -42,8 +42,8 @@ func Start(t testing.TB) *busserver.Server {
 	return s
 }
 
-// StartGuarded runs a server that lets in only who has a key, as products do, and returns the folder of the keys. Those
-// of the agents of nodes are among them.
+// StartGuarded runs a server that lets in only clients with a key, as products do, and returns the folder of the keys.
+// Those of the agents of nodes are among them.
 func StartGuarded(t testing.TB, nodes ...string) (*busserver.Server, identity.Keys) {
 	t.Helper()
 	keys, accounts := Accounts(t, nodes...)

@@ -67,7 +67,7 @@ func Quotas(dir string) error {
 }
 
 // Bound bounds the space of a folder with all that will be made in it. The folder is empty, and this process is root.
-// Files of who may exceed quotas (CAP_SYS_RESOURCE) are counted only.
+// Files of a user that may exceed quotas (CAP_SYS_RESOURCE) are counted only.
 func Bound(dir string, most unit.Bytes) error {
 	f, err := os.Open(dir)
 	if err != nil {

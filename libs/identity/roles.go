@@ -47,7 +47,7 @@ func asking() []string { return []string{"admission", "experiments", "web"} }
 // Public returns the subjects of the facts that anyone may publish.
 func Public() []string { return facts(event.Anyone) }
 
-// facts returns the subjects of the facts of a publisher. The version is left open: who reads a fact judges that.
+// facts returns the subjects of the facts of a publisher. The version is left open: the reader of a fact judges that.
 func facts(publishers ...string) []string {
 	var subjects []string
 	for _, k := range event.Kinds() {

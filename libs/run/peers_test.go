@@ -12,7 +12,7 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// A peer has a number of connections at once. Who is beyond it is cut off, and gets in when another one has gone.
+// A peer has a number of connections at once. A connection beyond it is cut off, and gets in when another one has gone.
 func TestAPeerHasSoManyConnections(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

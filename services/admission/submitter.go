@@ -18,7 +18,8 @@ import (
 )
 
 // uidOf returns the number of the machine's user who submits a job; 0 if the kernel has not named him. A job of an
-// array has that of the array, if it is what the array says. Who only writes a name into a submission has none.
+// array has that of the array, if it is what the array says. A name that is only written into a submission does not
+// count.
 func (d *handler) uidOf(ctx context.Context, id train.JobID, s submission) (int, error) {
 	m := s.spec.ArrayMember
 	if m == nil || id != train.MemberID(m.Array, m.Index) {

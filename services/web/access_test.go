@@ -217,7 +217,7 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 	t.Logf("%d requests", cells)
 }
 
-// What a body says of who asks does not count.
+// What a body says about the person who asks does not count.
 func TestARequestIsItsSenders(t *testing.T) {
 	b := sharedBench(t)
 	b.serve()

@@ -247,7 +247,7 @@ func (d *door) login(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logout ends the session of who asks.
+// logout ends the session of the person who asks.
 func (d *door) logout(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(d.cookieName()); err == nil {
 		d.mu.Lock()

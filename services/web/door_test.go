@@ -155,7 +155,7 @@ func TestWithoutASessionThereIsOnlyThePage(t *testing.T) {
 	}
 }
 
-// A page of another site cannot ask in the name of who is logged in, nor under a name of its own.
+// A page of another site cannot ask in the name of the person who is logged in, nor under a name of its own.
 func TestForeignPagesAreRefused(t *testing.T) {
 	b := openBench(t)
 	b.config.Hosts = []string{"yard.example"}

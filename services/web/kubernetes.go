@@ -74,7 +74,7 @@ func (k kubernetesJobs) run(ctx context.Context, p run.Process) error {
 func (k kubernetesJobs) Job(ctx context.Context, namespace, account string, id train.JobID) (trainingjob.Known, error) {
 	user, err := kubetoken.AccountName(namespace, account)
 	if err != nil {
-		return trainingjob.Known{}, nil //nolint:nilerr // who has no name here has no job: Publish says so
+		return trainingjob.Known{}, nil //nolint:nilerr // a person without a name here has no job: Publish says so
 	}
 	var found trainingjob.Known
 	k.known.read(func(x *index.Index) {

@@ -13,7 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
 
-// Open asks the service behind a Unix socket for a link to its page, for who runs this process. at is the address at
+// Open asks the service behind a Unix socket for a link to its page, for the user of this process. at is the address at
 // which a browser reaches the page, such as that of a forwarded port; empty is the one that the service knows.
 func Open(ctx context.Context, socket, at string) (string, error) {
 	base, err := url.Parse(at)

@@ -34,8 +34,8 @@ type server struct {
 	known *known
 	told  *told
 	plans *planText
-	// door knows who asks, refusals stores what they may not do, floods what they may not do so often: who asks too often
-	// hides no other's refusal.
+	// door knows who asks, refusals stores what they may not do, floods what they may not do so often: a person who
+	// asks too often hides no other's refusal.
 	door             *door
 	refusals, floods *audit.Refusals
 	rates            *throttle.Rates

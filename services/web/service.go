@@ -203,7 +203,7 @@ func (s *Service) listen(ctx context.Context, p run.Process, d *door) (net.Liste
 	return netutil.LimitListener(listener, connections), nil
 }
 
-// pageOn is the door of browsers. It is open from the start; who comes early waits.
+// pageOn is the door of browsers. It is open from the start; an early client waits.
 func pageOn(listener net.Listener, answers http.Handler) doorway {
 	return doorway{
 		func(context.Context) (net.Listener, error) { return listener, nil },

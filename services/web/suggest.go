@@ -18,7 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// suggest asks the service experiments where a client's search goes next. Who may submit trials may ask.
+// suggest asks the service experiments where a client's search goes next. Everyone who may submit trials may ask.
 func (s server) suggest(_ api.Route, r *http.Request) (answer, error) {
 	if err := s.may(r, access.Submit, access.Owner{}); err != nil {
 		return answer{}, err

@@ -135,7 +135,7 @@ func TestEveryBlockIsKnown(t *testing.T) {
 	}
 }
 
-// Who does what the README says, line by line, or the tutorial, or the page of the Python client, gets what they say.
+// A user who follows the README line by line, or the tutorial, or the page of the Python client, gets what they say.
 // Here the programs are built already, and each page has a reader of its own, with a copy of the tree and no scheduler.
 func TestTheReadmeRuns(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ system: {cores: [2, 1]}
 		}
 		contains(l.t, id, out, strconv.Itoa(l.ann.uid)+"\n", "lr 0.", " cores ")
 	}
-	// Who has no key of the bus sees and stops what is his through the socket, and nothing else.
+	// A person without a key of the bus sees and stops his own jobs through the socket, and nothing else.
 	contains(l.t, "describe", l.run(l.ann, "switchyard", "tune", "describe", "search"), "experiment search: ", "random of at most 2 trials", "lr=0.")
 	contains(l.t, "results", l.run(l.ann, "switchyard", "tune", "results", "search"), "accuracy", "lr=0.")
 	contains(l.t, "ps", l.run(l.bob, "switchyard", "tune", "ps"), "search")

@@ -37,7 +37,7 @@ switchyard user list
 switchyard tenant list
 ` + "```" + `
 
-Who has no record is a user of the installation's own tenant (` + "`admission.identity_tenant`" + `). A tenant without a record has no
+A person without a record is a user of the installation's own tenant (` + "`admission.identity_tenant`" + `). A tenant without a record has no
 bounds but those of ` + "`planner.quotas`" + `. All changes act at once: fewer devices make jobs leave at their next save
 (` + "`QuotaReached`" + ` says so), a full queue refuses with ` + "`QueueFull`" + `, a priority over the tenant's is refused with ` + "`PriorityTooHigh`" + `. Each
 person may submit and ask for something 1200 times a minute, or as often as ` + "`tenant set NAME --requests N`" + ` says for the people

@@ -160,7 +160,7 @@ func (r *repair) mending(ctx context.Context, l bus.Loss, newest uint64, snapsho
 	if ends, err := r.bus.LastSequence(ctx, l.Stream); err == nil && l.Gone && ends < newest {
 		return fmt.Sprintf("the stream goes on after %d", newest), func(ctx context.Context) error { return r.raise(ctx, l.Stream, newest) }
 	}
-	// `switchyard up` does the same once it has noticed the loss: who comes first marks it as repaired.
+	// `switchyard up` does the same once it has noticed the loss: the first one marks it as repaired.
 	bucket, is := strings.CutPrefix(l.Stream, "KV_")
 	if older := before(snapshots, l.At); is && !l.Gone && len(older) > 0 {
 		return "what it lacks is put back from the newest snapshot before that can be read", func(ctx context.Context) error {

@@ -59,7 +59,7 @@ func (c *Cluster) claimIndex() error {
 	for c.Index = range maxIndex {
 		err = command("ip", "link", "add", c.hostLink(), "type", "veth", "peer", "name", c.nodeLink())
 		if err == nil {
-			// Who is killed between these two leaves a link that nobody removes, and its number unused: harmless.
+			// A process that is killed between these two leaves a link that nobody removes, and its number unused: harmless.
 			return command("ip", "link", "set", c.hostLink(), "alias", c.Dir)
 		}
 	}

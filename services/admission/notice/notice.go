@@ -12,7 +12,7 @@ import (
 
 // Notice is a message about a job to one recipient.
 type Notice struct {
-	// Key is the same whenever the notice is sent: who gets it twice can tell.
+	// Key is the same whenever the notice is sent: a receiver that gets it twice can tell.
 	Key    string           `json:"key"`
 	On     train.NoticeKind `json:"on"`
 	Job    train.JobID      `json:"job"`

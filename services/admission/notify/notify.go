@@ -72,7 +72,7 @@ func allowed(address string, networks []netip.Prefix) error {
 	return nil
 }
 
-// Send delivers a notice. It may be repeated: who gets it knows it by its key.
+// Send delivers a notice. It may be repeated: the receiver knows it by its key.
 func (s *Sender) Send(ctx context.Context, n notice.Notice) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *Sender) Send(ctx context.Context, n notice.Notice) error {
 	return s.command(ctx, n)
 }
 
-// post signs time and body: who has the secret can check that the notice comes from here, and when.
+// post signs time and body: a receiver with the secret can check that the notice comes from here, and when.
 func (s *Sender) post(ctx context.Context, n notice.Notice) error {
 	body, err := json.Marshal(n)
 	if err != nil {

@@ -34,7 +34,7 @@ func (b *Backend) Secrets(ctx context.Context, spec train.Spec) (map[string]stri
 			return nil, fmt.Errorf("read secret_env.%s: %w", name, err)
 		}
 		if err != nil || !givenTo(found, spec) {
-			// One answer for both: who may not have a Secret need not learn that it exists.
+			// One answer for both: a person who may not have a Secret need not learn that it exists.
 			return nil, fmt.Errorf("%w secret_env.%s: the namespace %s has no Secret %s with the annotation %s: %s or %s: %s", launch.ErrSecret, name,
 				namespace, source.Name, annotationUser, spec.User, annotationTenant, spec.Tenant)
 		}

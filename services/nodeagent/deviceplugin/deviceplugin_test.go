@@ -257,7 +257,7 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// Who asks a plugin for a device learns how to open it: the kubelet alone may.
+// A client that asks a plugin for a device learns how to open it: the kubelet alone may.
 func TestASocketIsRoots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin.sock")
 	l, err := listen(t.Context(), path)

@@ -428,7 +428,7 @@ func TestCountersAreReadWhileAttemptsRun(t *testing.T) {
 	}
 }
 
-// Who knows the record of an attempt cannot have work billed to it.
+// Knowing the record of an attempt is not enough to have work billed to it.
 func TestWorkIsBilledByASecretMark(t *testing.T) {
 	mark := train.Mark("a", 1, "token")
 	a := train.Attempt{Job: "a", Number: 1, Phase: train.PhaseRunning, TokenHash: "0123456789abcdef0123", MarkHash: train.HashMark(mark)}

@@ -53,7 +53,7 @@ func (b *backfilling) serve(g *cluster.Gang) {
 		return
 	}
 	if b.preempt(g) {
-		clear(b.failed) // who was evicted comes later in the queue
+		clear(b.failed) // an evicted job comes later in the queue
 		return
 	}
 	b.failed[key] = len(g.Slow) == 0 && g.Servers == nil

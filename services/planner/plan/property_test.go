@@ -323,8 +323,8 @@ func alive(s State, h Holding) bool {
 
 func silent(j Job) bool { return j.Running != nil && !j.Running.Spoke && !j.Running.StopPending }
 
-// checkHoldings: who cannot be asked stays; who is resized keeps a part or all of what it had; young attempts are not
-// resized for others of the same priority.
+// checkHoldings: a job that cannot be asked stays; a resized one keeps a part or all of what it had; young attempts are
+// not resized for others of the same priority.
 func checkHoldings(t *rapid.T, s State, p train.Plan) {
 	for _, j := range s.Jobs {
 		a, has := p.Find(j.ID)

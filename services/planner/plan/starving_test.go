@@ -74,8 +74,8 @@ func (s *stream) step() {
 	s.state.Jobs, s.state.Memory = left, p.Memory
 }
 
-// TestNobodyStarves: a stream of small jobs never leaves a device empty, but who wants one for itself, or several, gets
-// them once the bound has passed and the jobs of then have ended, under every policy.
+// TestNobodyStarves: a stream of small jobs never leaves a device empty, but a job that wants one for itself, or
+// several, gets them once the bound has passed and the jobs of then have ended, under every policy.
 func TestNobodyStarves(t *testing.T) {
 	for name, policy := range Policies() {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestUsageDecays(t *testing.T) {
 	}
 }
 
-// Who has no shares has one, and without any shares nobody has used too much.
+// A tenant without shares has one, and without any shares nobody has used too much.
 func TestOveruseIsOfShares(t *testing.T) {
 	used := map[string]float64{"ann": 600, "bob": 300, "eve": 100}
 	if got := state.BalancesOf(used, nil); got != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// Who comes late to a full cluster gets his part of it under each policy that has an order, and by his shares. Without
-// shares he waits behind all that others have submitted before, as ever.
+// A tenant that comes late to a full cluster gets its part of it under each policy that has an order, and by its
+// shares. Without shares it waits behind all that others have submitted before, as ever.
 func TestTenantsShareACluster(t *testing.T) {
 	mean := func(policy plan.Policy, shares map[string]float64) (bob float64) {
 		var jobs []Arrival

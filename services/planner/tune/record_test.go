@@ -87,7 +87,8 @@ func TestARoundFindsTheBetterBatch(t *testing.T) {
 		t.Errorf("%d passes of %d are not the batch of 64", last.Accumulation, last.MicroBatch)
 	}
 
-	// Who stays keeps what was found for it, and starts from there; who is left alone has its own batch again.
+	// A job that stays keeps what was found for it, and starts from there; a job that is left alone has its own batch
+	// again.
 	next := Open(r, []contract.Sharer{sharerOf("a", 64), sharerOf("d", 16)}, d.now)
 	if got := batchesOf(next); !slices.Equal(got, []int{r.Tenants[0].MicroBatch, 16}) || next.Generation <= r.Generation {
 		t.Errorf("the next round begins with %v in generation %d", got, next.Generation)

@@ -70,7 +70,7 @@ type Condition struct {
 	ObservedGeneration int64     `json:"observedGeneration,omitempty"`
 }
 
-// Refusal is why the service web did not publish a fact: who asks may not, or the fact is wrong.
+// Refusal is why the service web did not publish a fact: the person may not, or the fact is wrong.
 type Refusal struct {
 	// Fact is the kind of the fact.
 	Fact string

@@ -12,7 +12,7 @@ import (
 // refer to; another executor finds them there.
 func TestTenantsHaveNamespaces(t *testing.T) {
 	const namespace = "team-vision"
-	y := newYard(t, "--tenant-namespaces=default="+namespace) // the tenant of who has no record
+	y := newYard(t, "--tenant-namespaces=default="+namespace) // the tenant of people without a record
 	y.kubectl("create", "namespace", namespace)
 	t.Cleanup(func() {
 		_, _ = y.cluster.Kubectl(context.Background(), "delete", "namespace", namespace, "--wait=false")

@@ -30,7 +30,7 @@ and the versions of the nodes' agents. Without a bus it shows only the first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{Client: build.This(), Bus: a.URL(), Services: map[string]contract.Build{}, Agents: map[string][]train.NodeID{}}
 			err := a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return v.ask(ctx, b) })
-			// Who has no key of the bus knows one service, through which all he asks goes.
+			// A person without a key of the bus knows one service, through which all he asks goes.
 			if web, answers := a.Web(cmd.Context()); answers && !errors.Is(err, build.ErrOther) {
 				v.Services["web"], err = web, nil
 			}

@@ -90,7 +90,7 @@ func (t *webTerminal) Receive(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Watch implements Terminal. Who reads notices the end of the connection.
+// Watch implements Terminal. The reader notices the end of the connection.
 func (t *webTerminal) Watch(ctx context.Context) {
 	select {
 	case <-ctx.Done():

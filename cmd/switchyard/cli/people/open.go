@@ -12,7 +12,7 @@ func openCommand(a *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "open",
 		Short: "Print a link to the page, which logs you in once",
-		Long: `Prints a link to the page of this installation, or of the machine's. Who opens it in a browser first is logged in as you: give it to nobody. It works once, within ten
+		Long: `Prints a link to the page of this installation, or of the machine's. The first person who opens it in a browser is logged in as you: do not share it. It works once, within ten
 minutes; the session that it begins lasts a week. The page of another machine comes to you by ssh -L 7470:127.0.0.1:7470 MACHINE.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -186,7 +186,7 @@ func askAs(t *testing.T, uid int, socket string, r request) []byte {
 		t.Fatalf("%T", conn)
 	}
 	_ = at.SetDeadline(time.Now().Add(time.Minute))
-	// Who is refused may find the socket closed before he has written all.
+	// A refused client may find the socket closed before it has written all.
 	_, _ = at.Write(append([]byte{0}, data...))
 	_ = at.CloseWrite()
 	said, _ := io.ReadAll(at)

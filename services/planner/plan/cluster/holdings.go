@@ -171,9 +171,9 @@ func (h *holdings) own(g *Gang) bool {
 	return true
 }
 
-// share settles who came first to each device that is shared, and who is a guest there. A guest has all its devices
-// beside one gang, and of two that meet one has all devices of the other: so one of them is left to come first when
-// another has gone.
+// share settles which job came first to each device that is shared, and who is a guest there. A guest has all its
+// devices beside one gang, and of two that meet one has all devices of the other: so one of them is left to come first
+// when another has gone.
 func (h *holdings) share(sharers []*Gang) {
 	order := slices.Clone(sharers)
 	slices.SortStableFunc(order, func(x, y *Gang) int {

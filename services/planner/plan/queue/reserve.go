@@ -34,7 +34,7 @@ func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.G
 	mark := s.Ledger.Mark()
 	k.hold()
 	var made []cluster.Reservation
-	nothing := map[request]bool{} // what is kept only becomes more: who comes later finds no more
+	nothing := map[request]bool{} // what is kept only becomes more: a later job finds no more
 	for _, g := range starved {
 		if k.open == 0 && (!shared || len(k.by) == s.Total) {
 			break

@@ -24,8 +24,8 @@ func (s Balance) Overuse() float64 {
 	return math.Min(math.Round(overuseSteps*s.Used/s.Granted)/overuseSteps, mostOveruse)
 }
 
-// BalancesOf compares what tenants have used, in decayed device-seconds, with their shares. Who has used something and
-// has no shares has one. Without any shares nobody has a balance.
+// BalancesOf compares what tenants have used, in decayed device-seconds, with their shares. A tenant that has used
+// something and has no shares has one. Without any shares nobody has a balance.
 func BalancesOf(used, shares map[string]float64) map[string]Balance {
 	if len(shares) == 0 {
 		return nil
