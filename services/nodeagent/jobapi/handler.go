@@ -35,7 +35,7 @@ type API struct {
 
 	sessions sessions
 	// beats are the heartbeats that wait for the bus.
-	beats    chan event.Fact
+	beats    *beats
 	dropped  prometheus.Counter
 	requests *prometheus.CounterVec
 }
@@ -73,7 +73,7 @@ func New(c Config) *API {
 		recorder:   &recorder{bus: c.Bus, reports: c.Reports, box: c.Outbox, log: c.Log},
 		callers:    identifier{node: c.Node, attempts: c.Attempts, log: c.Log},
 		epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, since: c.BatchesSince, paused: c.Paused,
-		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
+		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: newBeats(),
 		dropped: auto.NewCounter(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_heartbeats_dropped_total", Help: "Heartbeats that were dropped because the bus did not keep up or was unreachable.",
 		}),

@@ -3,20 +3,62 @@ package jobapi
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-const (
-	// beatSpacing is the least time between two published heartbeats of a process.
-	beatSpacing = 500 * time.Millisecond
-	// beatsQueued bounds what waits for the bus; the rest is dropped, because newer figures follow.
-	beatsQueued = 256
-)
+// beatSpacing is the least time between two published heartbeats of a process.
+const beatSpacing = 500 * time.Millisecond
 
-// beat queues a heartbeat, or drops it. It never waits.
+// beats are the heartbeats that wait for the bus: the newest one of each process.
+type beats struct {
+	mu      sync.Mutex
+	waiting map[process]event.Fact
+	// came has a value while a heartbeat waits.
+	came chan struct{}
+}
+
+// process is a process of an attempt.
+type process struct {
+	job           train.JobID
+	attempt, rank int
+}
+
+func newBeats() *beats {
+	return &beats{waiting: map[process]event.Fact{}, came: make(chan struct{}, 1)}
+}
+
+// put adds a heartbeat, and reports whether an earlier one of the process still waited, which it replaces.
+func (b *beats) put(of process, fact event.Fact) (replaced bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, replaced = b.waiting[of]
+	b.waiting[of] = fact
+	select {
+	case b.came <- struct{}{}:
+	default:
+	}
+	return replaced
+}
+
+// take returns the heartbeats that wait, and forgets them.
+func (b *beats) take() []event.Fact {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	taken := slices.Collect(maps.Values(b.waiting))
+	clear(b.waiting)
+	return taken
+}
+
+// beat queues a heartbeat. It never waits.
 func (a *API) beat(c call, s event.Stepped) {
 	if a.usesMemory != nil && s.MemoryBytes > 0 {
 		a.usesMemory(c.session.attempt, s.MemoryBytes)
@@ -31,25 +73,30 @@ func (a *API) beat(c call, s event.Stepped) {
 		Key:     fmt.Sprintf("job/%s/attempt/%d/step/%d/%d", s.Job, s.Attempt, s.Step, s.Rank),
 		Time:    c.now, Body: s,
 	}
-	select {
-	case a.beats <- fact:
-	default:
+	if a.beats.put(process{s.Job, s.Attempt, s.Rank}, fact) {
 		a.dropped.Inc()
 	}
 }
 
-// RunHeartbeats publishes heartbeats until ctx ends. Those that the bus does not take are dropped.
+// RunHeartbeats publishes heartbeats until ctx ends. Those that the bus does not take are dropped, because newer
+// figures follow. The bus may take a tenth of a second to store a message, so those of all processes go together.
 func (a *API) RunHeartbeats(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case fact := <-a.beats:
-			if err := publish(ctx, a.bus, fact); err != nil {
-				a.dropped.Inc()
-				a.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
-			}
+		case <-a.beats.came:
 		}
+		var publishing conc.WaitGroup
+		for _, fact := range a.beats.take() {
+			publishing.Go(func() {
+				if err := publish(ctx, a.bus, fact); err != nil {
+					a.dropped.Inc()
+					a.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
+				}
+			})
+		}
+		publishing.Wait()
 	}
 }
 
