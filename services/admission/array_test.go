@@ -112,3 +112,47 @@ func TestArraysThatAreRefused(t *testing.T) {
 		t.Errorf("forged: %q", job.Message)
 	}
 }
+
+// A job that has the id of a job of an array is none of it. An array that comes later is refused. An array that came
+// first counts its place as rejected, and leaves that job alone.
+func TestAnArrayHasNoJobOfOthers(t *testing.T) {
+	b := newBench(t)
+	stop := b.serve()
+	b.send("yard.job.before-1.submitted.v1", b.spec())
+	b.await("before-1", inState(train.StateQueued))
+	b.array("before", "0-2")
+	if job := b.await("before", inState(train.StateRejected)); !strings.Contains(job.Message, "array: before-1 is a job already") {
+		t.Errorf("refused: %q", job.Message)
+	}
+	// Both are on the stream before admission knows either.
+	stop()
+	b.array("late", "0-1")
+	b.send("yard.job.late-1.submitted.v1", b.spec())
+	b.serve()
+	b.await("late-0", inState(train.StateQueued))
+	b.await("late-1", inState(train.StateQueued))
+	b.send("yard.job.late.cancel_requested.v1", `{"by":"ann"}`)
+	b.await("late-0", func(j train.Job) bool { return j.CancelRequested })
+	executor := bustestConnect(t, b, "executor")
+	cancelled := event.OnceFact("late-0", event.FactCancelled, "end", event.Cancelled{})
+	succeeded := event.OnceFact("late-1", event.FactSucceeded, "end", event.Succeeded{Attempt: 1})
+	if err := executor.Publish(b.ctx, cancelled, succeeded); err != nil {
+		t.Fatal(err)
+	}
+	if job := b.await("late-1", inState(train.StateSucceeded)); job.CancelRequested {
+		t.Error("a job of its own was cancelled with the array")
+	}
+	if job := b.await("late", inState(train.StateCancelled)); job.Ended["late-1"] != train.StateRejected {
+		t.Errorf("the array has ended with %v", job.Ended)
+	}
+}
+
+// A job says itself that it is part of an array: nobody else says so.
+func TestAPlaceInAnArrayIsNotClaimed(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.send("yard.job.x-1.submitted.v1", strings.Replace(b.spec(), "{", `{"array_member":{"array":"x","index":1,"count":2},`, 1))
+	if job := b.await("x-1", inState(train.StateRejected)); !strings.Contains(job.Message, "array_member: admission sets it") {
+		t.Errorf("forged: %q", job.Message)
+	}
+}

@@ -48,9 +48,15 @@ type queue struct {
 	waiting map[train.JobID]waiter
 	// tenants counts them by tenant.
 	tenants map[string]int
-	after   map[train.JobID][]train.Dependency
-	// submitted are all jobs that have a record. It may outlive their facts.
-	submitted map[train.JobID]bool
+	after   map[train.JobID]awaiting
+	// submitted are all jobs that have a record, which may outlive their facts, each with the array that it is part of.
+	submitted map[train.JobID]train.JobID
+}
+
+// awaiting are the jobs that another one waits for, as an array does for its own.
+type awaiting struct {
+	jobs  []train.Dependency
+	array bool
 }
 
 // waiter is the place and the tenant of a job that waits.
@@ -66,18 +72,18 @@ func (l *queue) observe(e bus.Entry[*train.Job], deleted bool) {
 	if delete(l.after, id); deleted {
 		delete(l.submitted, id)
 	} else {
-		l.submitted[id] = true
+		l.submitted[id] = e.Value.Belongs()
 	}
 	if awaits := e.Value.Awaits(); len(awaits) > 0 && !deleted && !e.Value.State.Terminal() {
-		l.after[id] = awaits
+		l.after[id] = awaiting{awaits, e.Value.Spec.Array != ""}
 	}
 	known, was := l.waiting[id]
 	if was {
 		l.tenants[known.tenant]--
 		delete(l.waiting, id)
 	}
-	if deleted || e.Value.State.Terminal() || e.Value.State.Active() {
-		return
+	if deleted || e.Value.State.Terminal() || e.Value.State.Active() || e.Value.Spec.Array != "" {
+		return // an array needs no devices
 	}
 	w := waiter{place: cmp.Or(known.place, len(l.waiting)+1), tenant: e.Value.Spec.Tenant}
 	l.waiting[id] = w
@@ -95,18 +101,21 @@ func (l *queue) of(tenant string, besides train.JobID) int {
 	return n
 }
 
-// waitingFor returns the jobs that wait for another, in order.
-func (l *queue) waitingFor(other train.JobID) []train.JobID {
+// waitingFor returns the jobs that wait for another one, which has ended, each with the end that this is for it. A job
+// that has the id of a job of an array, and is none of it, has that one rejected.
+func (l *queue) waitingFor(other train.JobID, as train.State) map[train.JobID]train.State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var ids []train.JobID
-	for id, awaits := range l.after {
-		if slices.ContainsFunc(awaits, func(d train.Dependency) bool { return d.Job == other }) {
-			ids = append(ids, id)
+	ends := map[train.JobID]train.State{}
+	for id, a := range l.after {
+		switch waits := slices.ContainsFunc(a.jobs, func(d train.Dependency) bool { return d.Job == other }); {
+		case waits && a.array && l.submitted[other] != id:
+			ends[id] = train.StateRejected
+		case waits:
+			ends[id] = as
 		}
 	}
-	slices.Sort(ids)
-	return ids
+	return ends
 }
 
 // position returns the place of a job behind all other waiting jobs, from 1 on.
@@ -123,7 +132,26 @@ func (l *queue) position(id train.JobID) int {
 func (l *queue) knows(id train.JobID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.submitted[id]
+	_, known := l.submitted[id]
+	return known
+}
+
+// foreign reports whether a job has the id of a job of an array, and is none of it.
+func (l *queue) foreign(array, member train.JobID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of, known := l.submitted[member]
+	return known && of != array
+}
+
+// taken returns the first job that has the id of a job of an array, and is none of it; empty if there is none.
+func (l *queue) taken(array train.JobID, indices string) train.JobID {
+	for _, member := range (train.Job{ID: array, Spec: train.Spec{Array: indices}}).Members() {
+		if l.foreign(array, member) {
+			return member
+		}
+	}
+	return ""
 }
 
 // enter gives a job the place behind all other waiting jobs, from 1 on, unless it has one, and returns it.

@@ -80,6 +80,7 @@ func (d *handler) checkEdit(ctx context.Context, job train.Job, edit train.Edit,
 	}
 	owner := fit.Identity{User: job.Spec.User, Tenant: job.Spec.Tenant, UID: job.Spec.UID, TrustBodies: d.who.TrustBodies}
 	who, where, err := d.around(ctx, job.ID, job.Spec, owner, at)
+	where.Admitted = true
 	return append(fit.CheckEdit(job, edit, who, where, d.folders.resolve(job.ID, job.Spec)), tooLarge(job.Spec, edit)...), err
 }
 

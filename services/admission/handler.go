@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,7 +53,7 @@ func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, folders f
 		answers:   answers{sequences: map[uint64]bool{}},
 		records:   records{entries: map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
-		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID][]train.Dependency{}, submitted: map[train.JobID]bool{}},
+		queue:     queue{waiting: map[train.JobID]waiter{}, tenants: map[string]int{}, after: map[train.JobID]awaiting{}, submitted: map[train.JobID]train.JobID{}},
 	}
 }
 
@@ -134,12 +135,15 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 	for _, index := range a.Indices {
 		member := train.MemberID(id, index)
 		switch _, ended := job.Ended[member]; {
+		case ended:
+		case d.queue.foreign(id, member):
+			facts = append(facts, dependencyEnded(id, member, train.StateRejected))
 		case m.Parsed.Fact == event.FactAdmitted:
 			submission := event.OnceFact(member, event.FactSubmitted, "submitted", event.Submitted{Spec: job.Spec.Member(id, a, index)})
 			submission.By = job.Spec.User
 			submission.Time = m.Time.Add(time.Duration(len(facts))) // they queue in the order of their indices
 			facts = append(facts, submission)
-		case !ended:
+		default:
 			facts = append(facts, passedOn(m, member, fmt.Sprintf("%s/array/%d", m.Parsed.Fact, m.Sequence)))
 		}
 	}
@@ -163,10 +167,15 @@ func passedOn(m bus.Message, id train.JobID, key string) event.Fact {
 // delivered again.
 func (d *handler) released(ended train.JobID, as train.State) []event.Fact {
 	var facts []event.Fact
-	for _, id := range d.queue.waitingFor(ended) {
-		facts = append(facts, event.JobFact(id, event.FactDependencyEnded, "dependency/"+string(ended), event.DependencyEnded{Job: ended, State: as}))
+	ends := d.queue.waitingFor(ended, as)
+	for _, id := range slices.Sorted(maps.Keys(ends)) {
+		facts = append(facts, dependencyEnded(id, ended, ends[id]))
 	}
 	return facts
+}
+
+func dependencyEnded(waits, ended train.JobID, as train.State) event.Fact {
+	return event.JobFact(waits, event.FactDependencyEnded, "dependency/"+string(ended), event.DependencyEnded{Job: ended, State: as})
 }
 
 // submission is the decoded body of a submitted fact.
@@ -203,7 +212,8 @@ func read(m bus.Message) submission {
 		return s
 	}
 	s.spec, s.reasons = event.DecodeSubmission(m.Data)
-	if s.spec.ArrayMember != nil && (who.Role == "" || who.Role == ownRole) { // unfold says when
+	unfolded := who.Role == "" || who.Role == ownRole
+	if a := s.spec.ArrayMember; a != nil && unfolded && m.Parsed.ID == string(train.MemberID(a.Array, a.Index)) {
 		s.at = m.Time
 	}
 	encoded, err := json.Marshal(s.spec)
@@ -349,7 +359,9 @@ func (d *handler) decide(ctx context.Context, id train.JobID, s submission) (eve
 			"infeasible", rejected.Infeasible)
 		return event.OnceFact(id, event.FactRejected, "rejected", rejected), nil
 	}
-	admitted.Position = d.queue.enter(id, admitted.Spec.Tenant)
+	if admitted.Spec.Array == "" { // an array needs no devices
+		admitted.Position = d.queue.enter(id, admitted.Spec.Tenant)
+	}
 	if admitted.Seal, err = d.seal.Sign(train.Job{ID: id, Spec: admitted.Spec}); err != nil {
 		return event.Fact{}, err
 	}
@@ -405,14 +417,17 @@ func (d *handler) verdict(ctx context.Context, id train.JobID, s submission) (ve
 	if s, err = d.conducted(ctx, id, s); err != nil {
 		return verdict, where, err
 	}
-	by := d.identify(s.by)
-	if by.UID, err = d.uidOf(ctx, id, s); err != nil {
+	array, err := d.arrayOf(ctx, id, s)
+	if err != nil {
 		return verdict, where, err
 	}
+	by := d.identify(s.by)
+	by.UID = uidOf(array, s)
 	who, where, err := d.around(ctx, id, s.spec, by, s.at)
 	if err != nil {
 		return verdict, where, err
 	}
+	where.Admitted = array != nil
 	verdict = fit.Check(s.spec, who, where, d.folders.resolve(id, s.spec))
 	foreign, err := d.notUploaded(ctx, s)
 	verdict.Reasons = append(verdict.Reasons, foreign...)
@@ -447,7 +462,7 @@ func (d *handler) around(ctx context.Context, id train.JobID, spec train.Spec, b
 	who, where = by, d.inventory.snapshot()
 	who.At, where.ID = at, id
 	tenant := cmp.Or(spec.Tenant, who.Tenant)
-	where.Bounds, where.Waiting = d.people.of(tenant), d.queue.of(tenant, id)
+	where.Bounds, where.Waiting, where.Taken = d.people.of(tenant), d.queue.of(tenant, id), d.queue.taken(id, spec.Array)
 	if where.Jobs, err = d.named(ctx, id, spec); err == nil {
 		where.Continued, err = d.earlier(ctx, id, spec.Continue)
 	}

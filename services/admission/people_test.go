@@ -50,7 +50,10 @@ func TestPeopleAndTenantsAreChangedLive(t *testing.T) {
 	if got := submit("second", train.Spec{}); got.State != train.StateRejected || reason(got) != "QueueFull" {
 		t.Errorf("behind a full queue: %s %v", got.State, got.Blockers)
 	}
-	web.people(event.EntityTenant, "speech", event.TenantSet{Bounds: access.Bounds{Queued: new(5)}})
+	web.people(event.EntityTenant, "speech", event.TenantSet{Bounds: access.Bounds{Queued: new(3)}})
+	if got := submit("three", train.Spec{Array: "0-2"}); got.State != train.StateRejected || reason(got) != "QueueFull" {
+		t.Errorf("an array with more jobs than may wait: %s %v", got.State, got.Blockers)
+	}
 	if got := submit("third", train.Spec{Array: "0-1"}); got.State != train.StateQueued {
 		t.Errorf("with more room: %s %v", got.State, got.Blockers)
 	}

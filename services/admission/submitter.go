@@ -17,22 +17,26 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// uidOf returns the number of the machine's user who submits a job; 0 if the kernel has not named him. A job of an
-// array has that of the array, if it is what the array says. A name that is only written into a submission does not
-// count.
-func (d *handler) uidOf(ctx context.Context, id train.JobID, s submission) (int, error) {
+// arrayOf returns the array that a job is part of, if the job is what the array says; nil if it is part of none.
+func (d *handler) arrayOf(ctx context.Context, id train.JobID, s submission) (*train.Job, error) {
 	m := s.spec.ArrayMember
 	if m == nil || id != train.MemberID(m.Array, m.Index) {
-		return machineUser(s.peer), nil
+		return nil, nil //nolint:nilnil // it is part of none
 	}
-	e, err := d.record(ctx, m.Array)
-	if errors.Is(err, bus.ErrNotFound) {
-		return 0, nil
+	array, err := d.earlier(ctx, id, m.Array)
+	if err != nil || array == nil || !isMember(*array, s.spec) {
+		return nil, err
 	}
-	if err != nil || !isMember(e.Value, s.spec) {
-		return 0, err
+	return array, nil
+}
+
+// uidOf returns the number of the machine's user who submits a job; 0 if the kernel has not named him. A job of an
+// array has that of the array. A name that is only written into a submission does not count.
+func uidOf(array *train.Job, s submission) int {
+	if array != nil {
+		return array.Spec.UID
 	}
-	return e.Value.Spec.UID, nil
+	return machineUser(s.peer)
 }
 
 // ownRole submits the jobs of arrays, conductor those of trials.

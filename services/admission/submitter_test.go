@@ -2,8 +2,10 @@ package admission
 
 import (
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -45,5 +47,18 @@ func TestAMemberIsWhatItsArraySays(t *testing.T) {
 	member.Command = []string{"false"}
 	if isMember(array, member) {
 		t.Error("a job with another command is one of the array")
+	}
+}
+
+// A job of an array was submitted when its array says. A job of it that a person submits again has another id, and its
+// own time.
+func TestAJobThatIsSubmittedAgainHasItsOwnTime(t *testing.T) {
+	stated := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	stored := stated.Add(time.Hour)
+	for id, want := range map[train.JobID]time.Time{"a-1": stated, "again": stored} {
+		m := bus.Message{Data: []byte(`{"name":"x","command":["true"],"array_member":{"array":"a","index":1,"count":2}}`), Time: stated, Stored: stored, Parsed: event.JobSubject(id, event.FactSubmitted)}
+		if s := read(m); !s.at.Equal(want) || len(s.reasons) > 0 {
+			t.Errorf("%s was submitted at %s, want %s (%v)", id, s.at, want, s.reasons)
+		}
 	}
 }

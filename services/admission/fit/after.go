@@ -56,8 +56,12 @@ func (c *checker) continues() {
 	}
 }
 
-// array checks the indices of an array of jobs.
+// array checks the indices of an array of jobs. A job that was submitted again has the place of the first one in its
+// array, and another id.
 func (c *checker) array() {
+	if m := c.spec.ArrayMember; m != nil && !c.where.Admitted && (c.spec.Array != "" || c.where.ID == train.MemberID(m.Array, m.Index)) {
+		c.refuse("Contradiction", "array_member", "leave it out", "admission sets it")
+	}
 	if c.spec.Array == "" {
 		return
 	}
@@ -70,7 +74,7 @@ func (c *checker) array() {
 		c.refuse("OutOfRange", field, "submit several arrays, or ask the operator for a larger admission.max_array", "want at most %d jobs, found %d", most, len(a.Indices))
 	case len(train.MemberID(c.where.ID, a.Indices[len(a.Indices)-1])) > train.MaxIDLength:
 		c.refuse("OutOfRange", field, "choose a shorter --id", "the ids of its jobs are longer than %d characters", train.MaxIDLength)
-	case c.spec.ArrayMember != nil:
-		c.refuse("Contradiction", "array_member", "leave it out", "admission sets it")
+	case c.where.Taken != "":
+		c.refuse("IDTaken", field, "choose another --id", "%s is a job already, and a job of this array would have its id", c.where.Taken)
 	}
 }

@@ -42,6 +42,10 @@ type Inventory struct {
 	// Bounds are those of the submitter's tenant. Waiting counts its other jobs that wait.
 	Bounds  access.Bounds
 	Waiting int
+	// Taken is a job that has the id of a job of the array that the spec is; empty if there is none.
+	Taken train.JobID
+	// Admitted says that the job was admitted before: it is changed now, or it came with the array that it is part of.
+	Admitted bool
 }
 
 // Means are the ways in which people can be notified, besides webhooks.
@@ -226,7 +230,19 @@ func (c *checker) bounds() {
 	if most := c.where.Bounds.Priority; most != nil && c.spec.Priority != nil && *c.spec.Priority > *most {
 		c.refuse("PriorityTooHigh", "priority", "ask for less, or an operator for more", "want at most %d, which is the highest for tenant %s, found %d", *most, tenant, *c.spec.Priority)
 	}
-	if most := c.where.Bounds.Queued; most != nil && c.where.Waiting >= *most {
-		c.refuse("QueueFull", "", "submit it again once some have started, or ask an operator for more", "%d jobs of tenant %s wait, the most that may", c.where.Waiting, tenant)
+	if most, more := c.where.Bounds.Queued, c.queued(); most != nil && more > 0 && c.where.Waiting+more > *most {
+		c.refuse("QueueFull", "", "submit it again once some have started, or ask an operator for more", "want at most %d waiting jobs of tenant %s, found %d and %d more", *most, tenant, c.where.Waiting, more)
 	}
+}
+
+// queued returns how many jobs more wait if this one is admitted.
+func (c *checker) queued() int {
+	a, err := train.ParseArray(c.spec.Array)
+	switch {
+	case c.where.Admitted:
+		return 0
+	case c.spec.Array != "" && err == nil:
+		return len(a.Indices)
+	}
+	return 1
 }
