@@ -9,29 +9,28 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/throttle"
 )
 
-// Refusals stores refusals. A person who asks again and again fills no disk: after some refusals at once there is one
-// in a second, which counts the others.
+// Refusals stores refusals. A person who asks again and again fills no disk, and hides no refusals of others: after
+// some at once, one of his is stored in a second, which counts the others.
 type Refusals struct {
 	bus *bus.Bus
 	log *slog.Logger
 	now func() time.Time
 
-	mu     sync.Mutex
-	rate   *rate.Limiter
-	missed int
+	rates *throttle.Rates
+	mu    sync.Mutex
+	// missed counts those of each person that were not stored since the last one that was.
+	missed map[string]int
 }
 
 const (
-	// atOnce are stored without a pause, then one in every.
-	atOnce = 100
-	every  = time.Second
+	// perMinute are stored of a person without a pause, then as many in each minute.
+	perMinute = 60
 	// wait bounds the wait for the bus. An answer does not depend on it.
 	wait = 2 * time.Second
 	// maxRequest bounds what is stored of a request.
@@ -40,13 +39,13 @@ const (
 
 // New makes a store of refusals. now is its clock.
 func New(b *bus.Bus, log *slog.Logger, now func() time.Time) *Refusals {
-	return &Refusals{bus: b, log: log, now: now, rate: rate.NewLimiter(rate.Every(every), atOnce)}
+	return &Refusals{bus: b, log: log, now: now, rates: throttle.New(), missed: map[string]int{}}
 }
 
 // Note stores a refusal.
 func (s *Refusals) Note(ctx context.Context, r event.AccessRefused) {
 	key, err := access.Key(r.Person)
-	missed, stored := s.turn()
+	missed, stored := s.turn(r.Person)
 	if err != nil || !stored {
 		return
 	}
@@ -61,14 +60,15 @@ func (s *Refusals) Note(ctx context.Context, r event.AccessRefused) {
 	}
 }
 
-// turn reports whether a refusal is to be stored, and how many before it were not.
-func (s *Refusals) turn() (missed int, stored bool) {
+// turn reports whether a refusal of a person is to be stored, and how many before it were not.
+func (s *Refusals) turn(person string) (missed int, stored bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.rate.AllowN(s.now(), 1) {
-		s.missed++
+	if _, stored = s.rates.Take(person, perMinute, s.now()); !stored {
+		s.missed[person]++
 		return 0, false
 	}
-	missed, s.missed = s.missed, 0
+	missed = s.missed[person]
+	delete(s.missed, person)
 	return missed, true
 }

@@ -33,7 +33,7 @@ type AccessRefused struct {
 	Operation access.Operation `json:"operation"`
 	Request   string           `json:"request"`
 	Message   string           `json:"message"`
-	// Missed is the number of refusals before this one that were too many to be stored.
+	// Missed is the number of refusals of this person before this one that were too many to be stored.
 	Missed int `json:"missed,omitempty"`
 }
 
