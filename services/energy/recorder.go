@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -67,33 +68,32 @@ type position struct {
 // measured writes a batch of intervals. The order makes it repeatable at any point: first the points, then the
 // positions, then the acknowledgement.
 func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
-	positions := map[train.NodeID]*position{}
-	var points, pipetune []series.Point
+	var readings []reading
 	for _, m := range batch {
-		body, err := readMeasured(m)
-		if err != nil {
-			continue // the ledger's consumer moves it to POISON
+		if body, err := readMeasured(m); err == nil { // else the ledger's consumer moves it to POISON
+			readings = append(readings, reading{body, m.Sequence})
 		}
-		p := positions[body.Node]
-		if p == nil {
-			if p, err = r.open(ctx, body.Node); err != nil {
-				return err
-			}
-			positions[body.Node] = p
-		}
-		interval, err := r.interval(ctx, body)
+	}
+	positions, err := r.open(ctx, readings)
+	if err != nil {
+		return err
+	}
+	var points, pipetune []series.Point
+	for _, m := range readings {
+		p := positions[m.Node]
+		interval, err := r.interval(ctx, m.Measured)
 		if err != nil {
 			return err
 		}
-		more, missed := (*series.Counters)(&p.at).Add(interval, m.Sequence, r.surroundings(p.node, body.To))
+		more, missed := (*series.Counters)(&p.at).Add(interval, m.stream, r.surroundings(p.node, m.To))
 		if missed > 0 {
 			r.missing.Add(float64(missed))
-			r.log.Warn("intervals were gone before they were written to the time series", "node", body.Node,
-				"intervals", missed, "before", body.From)
+			r.log.Warn("intervals were gone before they were written to the time series", "node", m.Node,
+				"intervals", missed, "before", m.From)
 		}
 		points = append(points, more...)
 		if r.config.InfluxPipeTune != "" && len(more) > 0 {
-			pipetune = append(pipetune, series.PipeTune(body)...)
+			pipetune = append(pipetune, series.PipeTune(m.Measured)...)
 		}
 	}
 	if err := r.write(ctx, influx.Bucket(r.config.InfluxDatabase, series.Raw), points); err != nil {
@@ -102,24 +102,41 @@ func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
 	if err := r.write(ctx, r.config.InfluxPipeTune, pipetune); err != nil {
 		return err
 	}
+	side := pool.New().WithMaxGoroutines(exchangesAtOnce).WithErrors().WithFirstError()
 	for node, p := range positions {
-		if _, err := r.counters.Swap(ctx, contract.SeriesNodeKey(node), p.at, p.stored); err != nil {
+		side.Go(func() error {
+			_, err := r.counters.Swap(ctx, contract.SeriesNodeKey(node), p.at, p.stored)
 			return err
-		}
+		})
 	}
-	return nil
+	return side.Wait()
 }
 
-func (r *recorder) open(ctx context.Context, node train.NodeID) (*position, error) {
+// open reads the positions of the nodes that were measured.
+func (r *recorder) open(ctx context.Context, readings []reading) (map[train.NodeID]*position, error) {
+	positions := map[train.NodeID]*position{}
+	side := pool.New().WithMaxGoroutines(exchangesAtOnce).WithErrors().WithFirstError()
+	for _, m := range readings {
+		if positions[m.Node] == nil {
+			p := &position{}
+			positions[m.Node] = p
+			side.Go(func() error { return r.read(ctx, m.Node, p) })
+		}
+	}
+	return positions, side.Wait()
+}
+
+func (r *recorder) read(ctx context.Context, node train.NodeID, p *position) error {
 	stored, err := r.counters.Get(ctx, contract.SeriesNodeKey(node))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
-		return nil, err
+		return err
 	}
 	machine, err := r.nodes.Get(ctx, string(node))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
-		return nil, err
+		return err
 	}
-	return &position{at: stored.Value, stored: stored.Revision, node: machine.Value}, nil
+	*p = position{at: stored.Value, stored: stored.Revision, node: machine.Value}
+	return nil
 }
 
 // interval divides the energy of each meter as the books do, and makes sure that the owners of the jobs are known.

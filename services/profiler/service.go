@@ -154,14 +154,21 @@ func (s *store) run(ctx context.Context, interval time.Duration) error {
 				s.log.Warn("storing measurements is retried", "error", err)
 			}
 		}
+		side := pool.New().WithMaxGoroutines(savesAtOnce)
 		for _, id := range s.estimator.due(withSamples) {
-			if err := s.save(ctx, id); err != nil && ctx.Err() == nil {
-				s.log.Warn("update postponed", "job", id, "error", err)
-				s.estimator.requeue(id)
-			}
+			side.Go(func() {
+				if err := s.save(ctx, id); err != nil && ctx.Err() == nil {
+					s.log.Warn("update postponed", "job", id, "error", err)
+					s.estimator.requeue(id)
+				}
+			})
 		}
+		side.Wait()
 	}
 }
+
+// savesAtOnce is how many models are stored side by side: the bus syncs its disk for those together.
+const savesAtOnce = 64
 
 // save writes the model of a job and publishes what changed.
 func (s *store) save(ctx context.Context, id train.JobID) error {
