@@ -40,6 +40,9 @@ func (q *questions) subject(ctx context.Context, asked rpc.OutlookRequest) (*tra
 		if !known {
 			return nil, nil, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
 		}
+		if job.Spec.Array != "" {
+			return nil, nil, fmt.Errorf("%s is an array, which needs no devices: ask about one of its jobs, such as %s", job.ID, job.Members()[0])
+		}
 		return &job, nil, nil
 	}
 	return nil, nil, nil
@@ -144,6 +147,9 @@ func (q *questions) outlooks(ctx context.Context, asked rpc.OutlookRequest) (rpc
 	asIs := q.decide(job, model, q.policy, now, last, planned)
 	answer := rpc.OutlookAnswer{DecidedAt: asIs.DecidedAt}
 	for _, variant := range append([]rpc.Variant{{}}, asked.Variants...) {
+		if ctx.Err() != nil {
+			break
+		}
 		answer.Outlooks = append(answer.Outlooks, q.outlook(job, model, variant, asIs, now, last, planned))
 	}
 	return answer, ctx.Err()

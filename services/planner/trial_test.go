@@ -2,6 +2,7 @@ package planner
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,10 @@ func TestAJobIsTried(t *testing.T) {
 	}
 	if len(known.jobs) != 2 {
 		t.Errorf("the planner knows %d jobs after the trial", len(known.jobs))
+	}
+	known.observeJob(bus.Entry[*train.Job]{Key: "sweep", Value: &train.Job{ID: "sweep", Spec: train.Spec{Name: "sweep", Array: "3-9"}.WithDefaults(), State: train.StateQueued}}, false)
+	if _, err := q.outlooks(b.ctx, rpc.OutlookRequest{Job: "sweep"}); err == nil || !strings.Contains(err.Error(), "ask about one of its jobs, such as sweep-3") {
+		t.Errorf("about an array: %v", err)
 	}
 }
 
