@@ -58,7 +58,7 @@ func TestTheTimeLimitOutlivesTheScheduler(t *testing.T) {
 		t.Errorf("processes %v go on", left)
 	}
 	_, out := c.command("describe", "limited")
-	for _, want := range []string{"it has run for 2s, which is its time limit", "time limit  2s"} {
+	for _, want := range []string{"it has reached its time limit of 2s", "time limit  2s"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in %s", want, out)
 		}

@@ -58,7 +58,7 @@ func ends() []row {
 		},
 		{
 			name: "time-limit", command: run("--time-limit", "1s", "sleep", "600"), code: 100, after: nothingIsLeft,
-			prints: []string{"failed: it has run for 1s, which is its time limit"},
+			prints: []string{"failed: it has reached its time limit of 1s"},
 		},
 		{name: "its-own-memory-limit", command: sh("ulimit -v 200000; exec python3 -c 'bytearray(1 << 30)'"), needs: python, code: 1, prints: []string{"MemoryError"}},
 		{

@@ -197,7 +197,7 @@ func tooExpensive(job train.Job) train.Reason {
 // ranOut is the reason for ending a job at its time limit.
 func ranOut(job train.Job) train.Reason {
 	return train.Reason{
-		Code: "TimeLimit", Message: fmt.Sprintf("it has run for %s, which is its time limit", job.Spec.TimeLimit),
+		Code: "TimeLimit", Message: fmt.Sprintf("it has reached its time limit of %s", job.Spec.TimeLimit),
 		Hint: "its checkpoints are kept; submit it again with a longer time_limit",
 	}
 }

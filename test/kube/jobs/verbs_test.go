@@ -104,7 +104,7 @@ func TestConditionsOfJobs(t *testing.T) {
 		t.Error("the job that waits for the other one has an attempt")
 	}
 	y.state("long", train.StateFailed)
-	y.says("long", "which is its time limit")
+	y.says("long", "it has reached its time limit of")
 	y.state("then", train.StateSucceeded)
 	wrong := trainer("submit", 2, "--id", "wrong", "--retries", "1")
 	y.switchyard(append(wrong[:len(wrong)-1], "-1")...)
