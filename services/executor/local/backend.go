@@ -43,9 +43,9 @@ type Backend struct {
 	stopAsked map[attempt.Folder]time.Time
 	// followed are the folders of attempts whose supervisor's end is waited for.
 	followed map[attempt.Folder]bool
-	// preparing are the folders of attempts whose uploaded folder or checkpoints are on their way, troubles says why
-	// those of others did not arrive.
-	preparing map[attempt.Folder]bool
+	// preparing are the folders of attempts whose data, uploaded folder or checkpoints are on their way, with what ends
+	// that; troubles says why those of others did not arrive.
+	preparing map[attempt.Folder]context.CancelFunc
 	troubles  map[attempt.Folder]error
 	// stagings are how far the data of attempts is.
 	stagings map[attempt.Folder]train.Staging
@@ -60,7 +60,7 @@ func New(dataDir string, program Supervisor, bounds prepare.Bounds) *Backend {
 		Preparer: prepare.Preparer{Layout: installation.Layout{DataDir: dataDir}, Bounds: bounds}, program: program,
 		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{}, children: map[int]attempt.Folder{},
 		stopAsked: map[attempt.Folder]time.Time{}, followed: map[attempt.Folder]bool{},
-		preparing: map[attempt.Folder]bool{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},
+		preparing: map[attempt.Folder]context.CancelFunc{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},
 	}
 	b.Staged = func(folder attempt.Folder, now train.Staging) {
 		b.mu.Lock()

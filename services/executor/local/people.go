@@ -161,7 +161,7 @@ func (b *Backend) statusOfLaunched(a train.Attempt) (launch.Status, error) {
 func (b *Backend) isPreparing(folder attempt.Folder) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.preparing[folder]
+	return b.preparing[folder] != nil
 }
 
 // launched reports whether the launcher has an attempt.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
 )
 
@@ -17,11 +18,13 @@ func (b *Backend) startPrepared(ctx context.Context, s launch.Setting) {
 	folder := b.folder(s.Attempt)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.preparing[folder] {
+	if b.preparing[folder] != nil {
 		return
 	}
-	b.preparing[folder] = true
+	ctx, cancel := context.WithCancel(ctx)
+	b.preparing[folder] = cancel
 	b.followers.Go(func() {
+		defer cancel()
 		err := b.begin(ctx, s)
 		if end := prepare.Refused(err); end != nil && ctx.Err() == nil {
 			err = folder.Refuse(*end)
@@ -31,6 +34,15 @@ func (b *Backend) startPrepared(ctx context.Context, s launch.Setting) {
 		delete(b.preparing, folder)
 		b.troubles[folder] = err
 	})
+}
+
+// endPreparation ends the fetch for an attempt that will not be started. It may wait for another one, which takes long.
+func (b *Backend) endPreparation(folder attempt.Folder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cancel := b.preparing[folder]; cancel != nil {
+		cancel()
+	}
 }
 
 // begin starts an attempt once it has what it begins with.

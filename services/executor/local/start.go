@@ -74,7 +74,7 @@ func (b *Backend) Starting(a train.Attempt) (bool, error) {
 	folder := b.folder(a)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.preparing[folder] || b.child(folder) || b.troubles[folder] == nil && b.launched(a) {
+	if b.preparing[folder] != nil || b.child(folder) || b.troubles[folder] == nil && b.launched(a) {
 		return true, nil
 	}
 	return false, cmp.Or(b.troubles[folder], errNotTaken)

@@ -29,6 +29,7 @@ func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error 
 	}
 	switch s.Phase {
 	case launch.Absent:
+		b.endPreparation(folder)
 		return folder.Refuse(train.Exit{Forced: true, Signal: "SIGTERM"})
 	case launch.Exited, launch.Lost:
 		return nil

@@ -273,3 +273,31 @@ func TestRoomIsMade(t *testing.T) {
 		}
 	}
 }
+
+// A server may go silent with its connection open: its machine is lost, or a storage behind it hangs. The fetch ends
+// with an error that may be tried again, and so does that of the next job, which waited for the first one.
+func TestAServerThatGoesSilentEndsTheFetch(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte(`{"FileStatus":`))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	c := cacheOf(t, roomy, Policy{})
+	c.web.silence = 20 * time.Millisecond
+	for name, address := range map[string]string{
+		"a file": s.URL + "/train.rec", "a listing": strings.Replace(s.URL, "http:", "webhdfs:", 1) + "/set",
+	} {
+		var all conc.WaitGroup
+		for _, reader := range []string{"job.1", "job.2"} {
+			all.Go(func() {
+				_, err := c.Fetch(t.Context(), address, reader, func(train.Staging) {})
+				if err == nil || errors.Is(err, ErrNever) || !strings.Contains(err.Error(), "sent nothing for 20ms") {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}

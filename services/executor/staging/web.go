@@ -21,19 +21,23 @@ import (
 type client struct {
 	policy Policy
 	http   *http.Client
+	// silence is how long a server may send nothing in the middle of an answer.
+	silence time.Duration
 }
 
 const (
 	dialPatience = 15 * time.Second
+	// answerPatience is how long a server may take to begin its answer, and between two parts of it.
+	answerPatience = time.Minute
 	// mostRedirects is the limit of browsers. WebHDFS redirects a reader once, from the namenode to a datanode.
 	mostRedirects = 10
 )
 
 func newClient(p Policy) *client {
 	dialer := &net.Dialer{Timeout: dialPatience, Control: func(_, address string, _ syscall.RawConn) error { return p.reaches(address) }}
-	return &client{p, &http.Client{
+	return &client{policy: p, silence: answerPatience, http: &http.Client{
 		// No proxy: it would choose the address.
-		Transport: &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: time.Minute},
+		Transport: &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: answerPatience},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) >= mostRedirects || r.URL.Scheme != "http" && r.URL.Scheme != "https" {
 				return http.ErrUseLastResponse
@@ -65,8 +69,56 @@ func (p Policy) reaches(address string) error {
 	return nil
 }
 
-// get sends a request, and returns the answer if its status is that wanted.
+// get sends a request, and returns the answer if its status is that wanted. Reading the answer fails once
+// the server has gone silent: a lost server must not hold up all jobs that wait for the same data.
 func (c *client) get(ctx context.Context, address string, header http.Header, wanted ...int) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	answer, err := c.send(ctx, address, header, wanted...)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	answer.Body = newBody(ctx, answer.Body, c.silence, cancel)
+	return answer, nil
+}
+
+// body is the rest of an answer, whose reader waits only a while for each part.
+type body struct {
+	io.ReadCloser
+
+	patience time.Duration
+	timer    *time.Timer
+	// cause returns why the request has ended.
+	cause  func() error
+	cancel context.CancelCauseFunc
+}
+
+func newBody(ctx context.Context, rest io.ReadCloser, patience time.Duration, cancel context.CancelCauseFunc) *body {
+	silent := fmt.Errorf("the server sent nothing for %s in the middle of its answer", patience)
+	b := &body{rest, patience, time.AfterFunc(patience, func() { cancel(silent) }), func() error { return context.Cause(ctx) }, cancel}
+	b.timer.Stop() // only Read waits for the server
+	return b
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.timer.Reset(b.patience)
+	defer b.timer.Stop()
+	n, err := b.ReadCloser.Read(p)
+	if cause := b.cause(); err != nil && cause != nil {
+		err = cause // what the connection says of a request that was cancelled explains nothing
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// send is get without a limit for the rest of the answer.
+func (c *client) send(ctx context.Context, address string, header http.Header, wanted ...int) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNever, err)
