@@ -47,3 +47,19 @@ func Await(ctx context.Context, path string) (unlock func(), err error) {
 	}
 	return nil, errors.Join(ctx.Err(), f.Close())
 }
+
+// Try takes the file at path if nobody holds it, be it another process or this one. Else unlock is nil.
+func Try(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open a lock: %w", err)
+	}
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case err == nil:
+		return func() { _ = f.Close() }, nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, f.Close()
+	default:
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+}

@@ -98,8 +98,11 @@ func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train
 		report(train.Staging{URL: shown, Bytes: bytes, Total: bytes, Cached: true})
 		return filepath.Join(place, folderName), nil
 	}
-	p := &progress{now: train.Staging{URL: shown, Total: listing.bytes()}, report: report, makeRoom: func(bytes int64) int64 { return c.makeRoom(ctx, bytes) }}
-	p.room = p.makeRoom(listing.bytes())
+	p := &progress{now: train.Staging{URL: shown, Total: listing.bytes()}, report: report, makeRoom: func(bytes, ahead int64) (int64, error) { return c.makeRoom(ctx, url, bytes, ahead) }}
+	defer func() { err = errors.Join(err, c.giveBack(url)) }()
+	if p.room, err = p.makeRoom(listing.bytes(), 0); err != nil {
+		return "", fmt.Errorf("make room for %s: %w", shown, err)
+	}
 	if place, err = c.copy(ctx, from, listing, url, reader, p); err != nil {
 		return "", fmt.Errorf("fetch %s: %w", shown, err)
 	}
@@ -156,7 +159,7 @@ func (c *Cache) copy(ctx context.Context, from source, l listing, url, reader st
 	if l.bytes() > p.room {
 		return "", tooLarge(l.bytes(), p.room)
 	}
-	part := c.nameOfURL(url) + ".part"
+	part := c.nameOfURL(url) + partSuffix
 	e, err := c.fill(ctx, from, l, part, p)
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(part))
@@ -177,12 +180,13 @@ func (c *Cache) copy(ctx context.Context, from source, l listing, url, reader st
 		if text, err = json.Marshal(there); err != nil {
 			return "", fmt.Errorf("encode: %w", err)
 		}
-		return place, errors.Join(addReader(place, reader), os.RemoveAll(part), installation.WriteFile(filepath.Join(place, entryName), text))
+		return place, errors.Join(addReader(place, reader), os.RemoveAll(part), c.giveBack(url), installation.WriteFile(filepath.Join(place, entryName), text))
 	}
 	if err := errors.Join(addReader(part, reader), installation.WriteFile(filepath.Join(part, entryName), text)); err != nil {
 		return "", err
 	}
-	return place, errors.Join(os.RemoveAll(place), os.Rename(part, place)) // a damaged copy may be there
+	// A damaged copy may be there. The room of the new one must not count twice.
+	return place, errors.Join(os.RemoveAll(place), os.Rename(part, place), c.giveBack(url))
 }
 
 // content names the contents of a copy.
@@ -244,8 +248,9 @@ type progress struct {
 	now      train.Staging
 	report   func(train.Staging)
 	reported int64
+	// room is reserved. A source may send more than it has listed, or have listed no size.
 	room     int64
-	makeRoom func(bytes int64) (room int64)
+	makeRoom func(bytes, ahead int64) (room int64, err error)
 }
 
 // reportEach is how many bytes there are between two reports.
@@ -255,7 +260,10 @@ const reportEach = 4 << 20
 func (p *progress) Write(b []byte) (int, error) {
 	p.now.Bytes += int64(len(b))
 	if p.now.Bytes > p.room {
-		p.room = p.makeRoom(p.now.Bytes)
+		var err error
+		if p.room, err = p.makeRoom(p.now.Bytes, p.now.Bytes/8+reportEach); err != nil {
+			return 0, err
+		}
 	}
 	if p.now.Bytes > p.room {
 		return 0, tooLarge(p.now.Bytes, p.room)
@@ -269,5 +277,5 @@ func (p *progress) Write(b []byte) (int, error) {
 
 func tooLarge(bytes, room int64) error {
 	const mib = 1 << 20
-	return fmt.Errorf("%w: it has %d MiB or more, and the node's cache has room for %d MiB: executor.data_limit is its size, and jobs read the rest", ErrNever, bytes/mib, max(room, 0)/mib)
+	return fmt.Errorf("%w: it has %d MiB or more, and the node's cache has room for %d MiB: executor.data_limit is its size, and jobs read or fetch the rest", ErrNever, bytes/mib, max(room, 0)/mib)
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -22,12 +24,14 @@ const inUseName = "in-use"
 
 // hold waits until nobody else has a name of the cache: no other call, and no other process.
 func (c *Cache) hold(ctx context.Context, name string) (release func(), err error) {
-	dir := filepath.Join(c.config.Dir, "locks")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	path := c.lock(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	return installation.Await(ctx, filepath.Join(dir, name))
+	return installation.Await(ctx, path)
 }
+
+func (c *Cache) lock(name string) string { return filepath.Join(c.config.Dir, "locks", name) }
 
 // use returns the newest whole copy of an address and its entry, from now on in use by a reader; the zero values if
 // there is none.
@@ -56,30 +60,27 @@ func addReader(place, reader string) error {
 	return os.Chtimes(dir, now, now)
 }
 
-// makeRoom deletes the copies that no job reads, those that were not used for the longest time first, until there is
-// room for a new one of that size. It returns the room that there is then.
-func (c *Cache) makeRoom(ctx context.Context, bytes int64) (room int64) {
+// reservedSuffix ends the name of a file with the size for which a fetch under way has room. It lies beside the parts
+// of the copy, and counts as long as the fetch holds the lock of its address: a dead process reserves nothing.
+const reservedSuffix = ".reserved"
+
+const partSuffix = ".part"
+
+// makeRoom deletes the copies that no job reads, those that were not used for the longest time first, until a copy of
+// an address has room for a number of bytes. It reserves them for the caller, and up to ahead more if that much is
+// free. It returns the size that it has reserved, or the room that there is if that is less than bytes.
+func (c *Cache) makeRoom(ctx context.Context, url string, bytes, ahead int64) (room int64, err error) {
 	release, err := c.hold(ctx, inUseName)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	defer release()
-	type copied struct {
-		place string
-		used  time.Time
-		bytes int64
+	others, err := c.reserved(url)
+	if err != nil {
+		return 0, err
 	}
-	var idle []copied
-	room = c.config.Limit
-	places, _ := filepath.Glob(filepath.Join(c.config.Dir, "*-*"))
-	for _, place := range places {
-		size := read(place).bytes()
-		room -= size
-		if !c.inUse(place) {
-			idle = append(idle, copied{place, lastUse(place), size})
-		}
-	}
-	slices.SortFunc(idle, func(x, y copied) int { return cmp.Or(x.used.Compare(y.used), cmp.Compare(x.place, y.place)) })
+	copies, idle := c.copies()
+	room = c.config.Limit - others - copies
 	for _, old := range idle {
 		if bytes <= room {
 			break
@@ -91,8 +92,70 @@ func (c *Cache) makeRoom(ctx context.Context, bytes int64) (room int64) {
 			room += old.bytes
 		}
 	}
-	return room
+	if bytes > room {
+		return room, nil
+	}
+	room = min(room, bytes+ahead)
+	return room, os.WriteFile(c.nameOfURL(url)+reservedSuffix, []byte(strconv.FormatInt(room, 10)), 0o600)
 }
+
+// copied is a copy that no job reads.
+type copied struct {
+	place string
+	used  time.Time
+	bytes int64
+}
+
+// copies returns the size of all copies, and lists those that no job reads: first those that were not used for the
+// longest time.
+func (c *Cache) copies() (sum int64, idle []copied) {
+	places, _ := filepath.Glob(filepath.Join(c.config.Dir, "*-*"))
+	for _, place := range places {
+		size := read(place).bytes()
+		sum += size
+		if !c.inUse(place) {
+			idle = append(idle, copied{place, lastUse(place), size})
+		}
+	}
+	slices.SortFunc(idle, func(x, y copied) int { return cmp.Or(x.used.Compare(y.used), cmp.Compare(x.place, y.place)) })
+	return sum, idle
+}
+
+// reserved returns what is reserved for fetches of other addresses. It removes what dead processes have left.
+func (c *Cache) reserved(url string) (sum int64, err error) {
+	files, _ := filepath.Glob(filepath.Join(c.config.Dir, "*"+reservedSuffix))
+	for _, path := range files {
+		name := strings.TrimSuffix(path, reservedSuffix)
+		if name == c.nameOfURL(url) {
+			continue
+		}
+		release, err := installation.Try(c.lock(filepath.Base(name)))
+		if err != nil {
+			return 0, err
+		}
+		if release != nil {
+			err := errors.Join(os.RemoveAll(name+partSuffix), os.RemoveAll(path))
+			release()
+			if err != nil {
+				return 0, fmt.Errorf("remove half a copy: %w", err)
+			}
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has ended
+		}
+		bytes, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read what is reserved: %w", err)
+		}
+		sum += bytes
+	}
+	return sum, nil
+}
+
+// giveBack ends what is reserved for a copy that is whole, or will not be made.
+func (c *Cache) giveBack(url string) error { return os.RemoveAll(c.nameOfURL(url) + reservedSuffix) }
 
 // inUse says whether a reader of a copy still runs. Readers that have ended are forgotten.
 func (c *Cache) inUse(place string) bool {
