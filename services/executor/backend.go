@@ -45,8 +45,8 @@ type backend interface {
 	// gives nothing.
 	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
 
-	// HandOver gives the agent at an address what the code of an ended attempt could not report. It returns what the agent
-	// did not take yet; nil if nothing is left.
+	// HandOver begins to give the agent at an address what the code of an ended attempt could not report. It returns what
+	// the agent has still to take; nil if nothing is left.
 	HandOver(ctx context.Context, a train.Attempt, agent string) (*train.Unreported, error)
 
 	// Stop makes the processes of an attempt end: it asks them first and kills them after a while.

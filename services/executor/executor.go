@@ -25,8 +25,8 @@ type executor struct {
 	strays *straySweeper
 	// stopPublished is the cause for which it was last published that an attempt was asked to leave.
 	stopPublished map[diff.ReportKey]train.StopCause
-	// handingOver is the time from which the end of an attempt waits for its agent.
-	handingOver map[diff.ReportKey]time.Time
+	// handingOver is how long ends wait until the agent has taken what the code left for it.
+	handingOver map[diff.ReportKey]diff.Wait
 }
 
 func newExecutor(s *shared, on platform, config settings.Executor) *executor {
@@ -34,7 +34,7 @@ func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace, MostGrace: config.StopGraceMax},
 		starts: newStarter(s, on.backend, on.realm, config), tuning: newRetuner(s, on.backend),
 		strays: &straySweeper{shared: s, backend: on.backend, realm: on.realm}, stopPublished: map[diff.ReportKey]train.StopCause{},
-		handingOver: map[diff.ReportKey]time.Time{},
+		handingOver: map[diff.ReportKey]diff.Wait{},
 	}
 }
 

@@ -10,12 +10,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// handOverTime is how long the record of an end waits for the agent of its node, if the code left reports for it.
-const handOverTime = 15 * time.Second
-
 // handOver gives the agent of an attempt what its code could not report, before its end is recorded: later it would be
-// fenced off. If the agent stays away, the record of the attempt has what is left. again is the delay until the next
-// try.
+// fenced off. If the agent takes nothing for a while, the record of the attempt has what is left. again is the delay
+// until the next try.
 func (e *executor) handOver(ctx context.Context, a *train.Attempt) (again time.Duration, err error) {
 	left, err := e.backend.HandOver(ctx, *a, e.cache.home(*a).JobAPI)
 	if err != nil {
@@ -26,11 +23,12 @@ func (e *executor) handOver(ctx context.Context, a *train.Attempt) (again time.D
 		delete(e.handingOver, key)
 		return 0, nil
 	}
-	if e.handingOver[key].IsZero() {
-		e.handingOver[key] = time.Now()
+	wait, begun := e.handingOver[key]
+	if !begun {
 		e.log.Info("the end of an attempt waits for the agent of its node, which has still to take its reports", "job", a.Job, "attempt", a.Number, "reports", left.Reports)
 	}
-	if time.Since(e.handingOver[key]) < handOverTime {
+	if wait = wait.Next(left.Reports, time.Now()); !wait.Over(time.Now()) {
+		e.handingOver[key] = wait
 		return launch.Later, nil
 	}
 	delete(e.handingOver, key)

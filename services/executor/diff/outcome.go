@@ -365,8 +365,26 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	return v
 }
 
-// reportPatience bounds how long the meaning of an exit waits for the agent of its node.
+// reportPatience bounds how long an end waits for the agent of its node while none of its reports arrives.
 const reportPatience = 15 * time.Second
+
+// Wait is how long an end has waited for reports: Since is when it began, or when the number that are on their way was
+// smaller than ever before. Left is that number.
+type Wait struct {
+	Since time.Time
+	Left  int
+}
+
+// Next returns the wait after a look at how many reports are on their way. The zero value has not begun.
+func (w Wait) Next(left int, now time.Time) Wait {
+	if w.Since.IsZero() || left < w.Left {
+		return Wait{now, left}
+	}
+	return w
+}
+
+// Over reports whether nothing has arrived for so long that nothing will.
+func (w Wait) Over(now time.Time) bool { return now.Sub(w.Since) >= reportPatience }
 
 // ReportsAreDue says whether more may have been reported than has arrived: while the bus was away the agent held the
 // reports, and the exit overtook them. The answer is no once the agent was seen after the exit with none left.

@@ -42,3 +42,18 @@ func TestAnExitWaitsForReportsThatItOvertook(t *testing.T) {
 		})
 	}
 }
+
+// An agent may take minutes for what code has left, or to store what it holds: an end waits while that falls.
+func TestAnEndWaitsWhileReportsArrive(t *testing.T) {
+	begun := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	var w diff.Wait
+	for _, look := range []struct {
+		second, left int
+		over         bool
+	}{{0, 300, false}, {14, 300, false}, {14, 299, false}, {28, 299, false}, {28, 400, false}, {29, 400, true}, {29, 298, false}, {44, 298, true}} {
+		now := begun.Add(time.Duration(look.second) * time.Second)
+		if w = w.Next(look.left, now); w.Over(now) != look.over {
+			t.Errorf("over with %d reports after %d s: %t", look.left, look.second, !look.over)
+		}
+	}
+}

@@ -29,7 +29,7 @@ type Backend struct {
 	program Supervisor
 	// people starts attempts as the users who submitted them; nil if they run as the user of this process.
 	people *people
-	// followers wait for the ends of supervisors, and for uploads.
+	// followers wait for the ends of supervisors, for uploads, and for agents that take reports.
 	followers conc.WaitGroup
 
 	mu sync.Mutex
@@ -47,6 +47,8 @@ type Backend struct {
 	// that; troubles says why those of others did not arrive.
 	preparing map[attempt.Folder]context.CancelFunc
 	troubles  map[attempt.Folder]error
+	// handingOver are the folders of ended attempts whose reports are on their way to the agent.
+	handingOver map[attempt.Folder]bool
 	// stagings are how far the data of attempts is.
 	stagings map[attempt.Folder]train.Staging
 }
@@ -61,6 +63,7 @@ func New(dataDir string, program Supervisor, bounds prepare.Bounds) *Backend {
 		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{}, children: map[int]attempt.Folder{},
 		stopAsked: map[attempt.Folder]time.Time{}, followed: map[attempt.Folder]bool{},
 		preparing: map[attempt.Folder]context.CancelFunc{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},
+		handingOver: map[attempt.Folder]bool{},
 	}
 	b.Staged = func(folder attempt.Folder, now train.Staging) {
 		b.mu.Lock()

@@ -36,40 +36,91 @@ type unreported struct {
 	Body json.RawMessage `json:"body"`
 }
 
-// HandOver gives the agent at an address what the code of an ended attempt could not report, in order. It returns what
-// the agent did not take yet; nil if nothing is left.
+// HandOver gives the agent at an address what the code of an ended attempt could not report, in order. It works in the
+// background: a busy agent takes minutes for thousands of reports. It returns what the agent has still to take; nil if
+// nothing is left. The calls for an attempt follow each other.
 func (b *Backend) HandOver(ctx context.Context, a train.Attempt, agent string) (*train.Unreported, error) {
+	busy := b.isHandingOver(a)
 	dir, files, err := openReports(b.LayoutOf(a.Job).Attempt(a.Job, a.Number))
 	if err != nil || dir == nil {
 		return nil, err
 	}
-	defer func() { _ = dir.Close() }()
+	if busy {
+		return unreportedIn(dir, files), dir.Close()
+	}
 	token, err := os.ReadFile(b.folder(a).Token())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read the token of an attempt: %w", err)
+		return nil, errors.Join(fmt.Errorf("read the token of an attempt: %w", err), dir.Close())
 	}
-	var left *train.Unreported
-	for _, f := range files[:min(len(files), maxUnreported)] {
-		path := filepath.Join(attempt.Unreported, f.Name())
-		if r, ok := readUnreported(dir, path); ok {
-			if left == nil && post(ctx, agent, string(token), r) {
-				ok = false
-			}
-			if ok {
-				if left == nil {
-					left = &train.Unreported{}
-				}
-				left.Add(r.says())
-				continue
-			}
-		}
-		if err := dir.Remove(path); err != nil && b.LayoutOf(a.Job).People {
-			continue // what its user has put there is no report, and goes with the attempt
-		} else if err != nil {
-			return nil, fmt.Errorf("remove a report: %w", err)
-		}
+	if err := b.dropOthers(a, dir, files); err != nil {
+		return nil, errors.Join(err, dir.Close())
 	}
+	left := unreportedIn(dir, files)
+	if left == nil || agent == "" {
+		return left, dir.Close()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.handingOver[b.folder(a)] = true
+	b.followers.Go(func() {
+		defer func() { _ = dir.Close() }()
+		all := handOver(ctx, dir, files, agent, string(token))
+		b.mu.Lock()
+		delete(b.handingOver, b.folder(a))
+		changed := b.changed
+		b.mu.Unlock()
+		if all {
+			changed(a.Job)
+		}
+	})
 	return left, nil
+}
+
+// isHandingOver reports whether the reports of an attempt are on their way.
+func (b *Backend) isHandingOver(a train.Attempt) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.handingOver[b.folder(a)]
+}
+
+// handOver posts reports in order, and removes those that the agent has taken. It returns false if one is left.
+func handOver(ctx context.Context, dir *os.Root, files []fs.DirEntry, agent, token string) (all bool) {
+	for _, f := range files {
+		path := filepath.Join(attempt.Unreported, f.Name())
+		r, ok := readUnreported(dir, path)
+		if ok && (!post(ctx, agent, token, r) || dir.Remove(path) != nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// unreportedIn returns what the reports in files say; nil if there are none.
+func unreportedIn(dir *os.Root, files []fs.DirEntry) (left *train.Unreported) {
+	for _, f := range files {
+		if r, ok := readUnreported(dir, filepath.Join(attempt.Unreported, f.Name())); ok {
+			if left == nil {
+				left = &train.Unreported{}
+			}
+			left.Add(r.says())
+		}
+	}
+	return left
+}
+
+// dropOthers removes the files that are no reports.
+func (b *Backend) dropOthers(a train.Attempt, dir *os.Root, files []fs.DirEntry) error {
+	for _, f := range files {
+		path := filepath.Join(attempt.Unreported, f.Name())
+		if _, ok := readUnreported(dir, path); ok {
+			continue
+		}
+		// What a user has put there goes with the attempt.
+		if err := dir.Remove(path); err != nil && !b.LayoutOf(a.Job).People {
+			return fmt.Errorf("remove a report: %w", err)
+		}
+	}
+	return nil
 }
 
 // openReports opens the folder of an attempt and lists its reports. It returns nil if there are none. The folder may be
@@ -84,7 +135,7 @@ func openReports(folder string) (*os.Root, []fs.DirEntry, error) {
 	}
 	files, err := fs.ReadDir(dir.FS(), attempt.Unreported)
 	if err == nil && len(files) > 0 {
-		return dir, files, nil
+		return dir, files[:min(len(files), maxUnreported)], nil
 	}
 	_ = dir.Close()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -116,9 +167,6 @@ func readUnreported(dir *os.Root, path string) (r unreported, ok bool) {
 
 // post sends a report; false if it may be taken later.
 func post(ctx context.Context, agent, token string, r unreported) bool {
-	if agent == "" {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://%s/attempt/%s%s", agent, token, r.Path), bytes.NewReader(r.Body))
