@@ -257,24 +257,36 @@ func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {
 }
 
 // List reads every entry of the bucket; patterns such as "job.*" narrow it.
-func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error) {
-	var entries []Entry[T]
+func (k *KV[T]) List(ctx context.Context, patterns ...string) (entries []Entry[T], err error) {
+	err = k.Each(ctx, func(e Entry[T]) bool {
+		entries = append(entries, e)
+		return true
+	}, patterns...)
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
+// Each is List for a bucket that is too large to be held: it calls f with one entry after the other, those that changed
+// first before the others, until f returns false.
+func (k *KV[T]) Each(ctx context.Context, f func(Entry[T]) bool, patterns ...string) error {
 	done, stop := context.WithCancel(ctx)
 	defer stop()
 	if !k.partly {
 		if _, err := k.bus.whole(ctx, k.bucket); err != nil {
-			return nil, fmt.Errorf("list %s: %w", k.bucket, err)
+			return fmt.Errorf("list %s: %w", k.bucket, err)
 		}
 	}
 	err := k.scan(done, patterns, decoded(k, func(e Entry[T], deleted bool) {
-		if !deleted {
-			entries = append(entries, e)
+		if !deleted && done.Err() == nil && !f(e) {
+			stop()
 		}
 	}), new(atomic.Uint64), stop)
 	if done.Err() != nil && ctx.Err() == nil {
-		return entries, nil // the list is complete
+		return nil // the list is complete
 	}
-	return nil, fmt.Errorf("list %s: %w", k.bucket, errors.Join(k.bus.cause(err), ctx.Err()))
+	return fmt.Errorf("list %s: %w", k.bucket, errors.Join(k.bus.cause(err), ctx.Err()))
 }
 
 // checkInterval bounds how long a watcher that missed something goes on with old values.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -14,11 +13,14 @@ import (
 )
 
 const (
-	// keepEvery is the interval of housekeeping.
-	keepEvery = time.Minute
-	// keepTimeout bounds one round of housekeeping.
-	keepTimeout = 30 * time.Second
-	// mostOld bounds the number of records deleted at a time; the watch lists the others again.
+	// usageEvery is the interval at which the bus is asked how full it is, and usageTimeout bounds one such question.
+	usageEvery, usageTimeout = time.Minute, 30 * time.Second
+	// sweepEvery is the interval at which old records, and uploads that no job needs, are deleted. Each time all
+	// records are read.
+	sweepEvery = time.Hour
+	// sweepTimeout bounds one look at all records.
+	sweepTimeout = 5 * time.Minute
+	// mostOld bounds the records deleted in one round, and with them what is held in memory.
 	mostOld = 1000
 )
 
@@ -28,67 +30,77 @@ const (
 type retention struct {
 	jobs *bus.KV[train.Job]
 	log  *slog.Logger
+	// keep is how long a record stays after the end of its job; 0: for ever.
 	keep time.Duration
-
-	mu sync.Mutex
-	// old holds the revisions of the records to delete.
-	old map[string]uint64
 }
 
-// observe marks a record for deletion once its time has come.
-func (r *retention) observe(now time.Time, e bus.Entry[*train.Job], deleted bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	job := e.Value
-	if deleted || !job.State.Terminal() || job.FinishedAt.IsZero() || now.Sub(job.FinishedAt) <= r.keep {
-		delete(r.old, e.Key)
-		return
-	}
-	if len(r.old) < mostOld {
-		r.old[e.Key] = e.Revision
-	}
-}
-
-// sweep deletes the marked records.
-func (r *retention) sweep(ctx context.Context) error {
-	r.mu.Lock()
-	old := maps.Clone(r.old)
-	clear(r.old)
-	r.mu.Unlock()
-	for key, revision := range old {
-		if err := r.jobs.Delete(ctx, key, revision); err != nil && !errors.Is(err, bus.ErrConflict) {
-			return err
+// sweep deletes what is old until ctx ends. No change of a record tells that it has become old.
+func (r *retention) sweep(ctx context.Context, b *bus.Bus) error {
+	for now := range tick.Every(ctx, sweepEvery) {
+		if deleted, err := r.sweepRecords(ctx, now); err != nil && ctx.Err() == nil {
+			r.log.Warn("old records stay for now", "error", err)
+		} else if deleted > 0 {
+			r.log.Info("old records deleted", "jobs", deleted)
 		}
-	}
-	if len(old) > 0 {
-		r.log.Info("old records deleted", "jobs", len(old))
-	}
-	return nil
-}
-
-const (
-	// uploadsEvery is the interval at which uploads that no job needs are deleted.
-	uploadsEvery = time.Hour
-	// keepUploads is how long an uploaded folder stays after its job has ended, so that the job can be run again.
-	keepUploads = 7 * 24 * time.Hour
-)
-
-// sweepUploads deletes uploads that no job needs, until ctx ends.
-func (r *retention) sweepUploads(ctx context.Context, b *bus.Bus) error {
-	for now := range tick.Every(ctx, uploadsEvery) {
-		deleted, err := r.sweepUploadsOnce(ctx, b, now)
-		switch {
-		case err != nil && ctx.Err() == nil:
+		if deleted, err := r.sweepUploads(ctx, b, now); err != nil && ctx.Err() == nil {
 			r.log.Warn("old uploads stay for now", "error", err)
-		case deleted > 0:
+		} else if deleted > 0 {
 			r.log.Info("old uploads deleted", "uploads", deleted)
 		}
 	}
 	return nil
 }
 
-func (r *retention) sweepUploadsOnce(ctx context.Context, b *bus.Bus, now time.Time) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+// sweepRecords deletes old records in rounds until none is left, and returns how many there were.
+func (r *retention) sweepRecords(ctx context.Context, now time.Time) (all int, err error) {
+	if r.keep == 0 {
+		return 0, nil
+	}
+	for {
+		old, err := r.old(ctx, now)
+		if err != nil {
+			return all, err
+		}
+		deleted, err := r.delete(ctx, old)
+		all += deleted
+		if err != nil || deleted == 0 || len(old) < mostOld {
+			return all, err
+		}
+	}
+}
+
+// old lists records whose time has come with their revisions, at most mostOld.
+func (r *retention) old(ctx context.Context, now time.Time) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	old := map[string]uint64{}
+	err := r.jobs.Each(ctx, func(e bus.Entry[train.Job]) bool {
+		if job := e.Value; job.State.Terminal() && !job.FinishedAt.IsZero() && now.Sub(job.FinishedAt) > r.keep {
+			old[e.Key] = e.Revision
+		}
+		return len(old) < mostOld
+	})
+	return old, err
+}
+
+// delete deletes records that have not changed meanwhile.
+func (r *retention) delete(ctx context.Context, old map[string]uint64) (deleted int, err error) {
+	for key, revision := range old {
+		switch err := r.jobs.Delete(ctx, key, revision); {
+		case err == nil:
+			deleted++
+		case !errors.Is(err, bus.ErrConflict):
+			return deleted, err
+		}
+	}
+	return deleted, nil
+}
+
+// keepUploads is how long an uploaded folder stays after its job has ended, so that the job can be run again.
+const keepUploads = 7 * 24 * time.Hour
+
+func (r *retention) sweepUploads(ctx context.Context, b *bus.Bus, now time.Time) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	needed := sync.OnceValues(func() (map[string]bool, error) { return r.uploadsNeeded(ctx, now) })
 	return b.SweepUploads(ctx, now, func(hash string) (bool, error) {
@@ -99,17 +111,14 @@ func (r *retention) sweepUploadsOnce(ctx context.Context, b *bus.Bus, now time.T
 
 // uploadsNeeded lists the register: the hashes of the folders of jobs that have not ended, or did so of late.
 func (r *retention) uploadsNeeded(ctx context.Context, now time.Time) (map[string]bool, error) {
-	jobs, err := r.jobs.List(ctx)
-	if err != nil {
-		return nil, err
-	}
 	needed := map[string]bool{}
-	for _, e := range jobs {
-		if job := e.Value; !job.State.Terminal() || now.Sub(job.FinishedAt) < keepUploads {
+	err := r.jobs.Each(ctx, func(e bus.Entry[train.Job]) bool {
+		if job := e.Value; job.Spec.Upload != "" && (!job.State.Terminal() || now.Sub(job.FinishedAt) < keepUploads) {
 			needed[job.Spec.Upload] = true
 		}
-	}
-	return needed, nil
+		return true
+	})
+	return needed, err
 }
 
 // fillAlarm warns of streams and buckets that will soon accept nothing more.
@@ -132,26 +141,17 @@ func (a *fillAlarm) check(all []bus.Usage) {
 	}
 }
 
-// housekeeping sweeps and checks until ctx ends.
-func housekeeping(ctx context.Context, b *bus.Bus, r *retention, a *fillAlarm) error {
-	for range tick.Every(ctx, keepEvery) {
-		tidy(ctx, b, r, a)
-	}
-	return nil
-}
-
-func tidy(ctx context.Context, b *bus.Bus, r *retention, a *fillAlarm) {
-	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
-	defer cancel()
-	if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
-		r.log.Warn("old records stay for now", "error", err)
-	}
-	all, err := b.Usage(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
+// watch checks until ctx ends.
+func (a *fillAlarm) watch(ctx context.Context, b *bus.Bus) error {
+	for range tick.Every(ctx, usageEvery) {
+		round, cancel := context.WithTimeout(ctx, usageTimeout)
+		all, err := b.Usage(round)
+		cancel()
+		if err == nil {
+			a.check(all)
+		} else if ctx.Err() == nil {
 			a.log.Warn("bus usage unknown", "error", err)
 		}
-		return
 	}
-	a.check(all)
+	return nil
 }

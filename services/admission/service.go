@@ -4,13 +4,10 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
-	"time"
 
 	"github.com/sourcegraph/conc/pool"
 
@@ -81,19 +78,17 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	running.Go(jobsKnown.Then(d.compareNightly))
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })
 	peopleKnown := d.people.follow(b, running)
-	old := &retention{jobs: jobs, log: p.Log, keep: cmp.Or(s.config.KeepRecords, math.MaxInt64), old: map[string]uint64{}}
+	old := &retention{jobs: jobs, log: p.Log, keep: s.config.KeepRecords}
 	running.Go(func(ctx context.Context) error {
 		return jobs.WatchShared(ctx, func(e bus.Entry[*train.Job], deleted bool) {
 			d.queue.observe(e, deleted)
-			old.observe(time.Now(), e, deleted)
 			told.observe(e, deleted)
 		}, jobsKnown.Open)
 	})
-	running.Go(func(ctx context.Context) error {
-		return housekeeping(ctx, b, old, &fillAlarm{log: p.Log, meters: d.meters, warned: map[string]bool{}})
-	})
+	alarm := &fillAlarm{log: p.Log, meters: d.meters, warned: map[string]bool{}}
+	running.Go(func(ctx context.Context) error { return alarm.watch(ctx, b) })
 	running.Go(jobsKnown.Then(told.run))
-	running.Go(func(ctx context.Context) error { return old.sweepUploads(ctx, b) })
+	running.Go(jobsKnown.Then(func(ctx context.Context) error { return old.sweep(ctx, b) }))
 	running.Go(jobsKnown.Then(func(ctx context.Context) error {
 		return b.Consume(ctx, bus.Consumer{
 			Name: consumerName + "-wishes", Stream: event.StreamJobs, Filters: wishFilters(), Handle: d.overtake, Lane: func(m bus.Message) string { return m.Parsed.ID },
