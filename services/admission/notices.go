@@ -28,8 +28,6 @@ const (
 	noticeKept = 24 * time.Hour
 	// The pause before a notice is tried again doubles with each failure.
 	firstNoticePause, longestNoticePause = time.Second, 10 * time.Minute
-	// noticesAtOnce bounds deliveries at the same time: one slow receiver must not hold up the others.
-	noticesAtOnce = 16
 )
 
 // notices notifies people of what happens to their jobs. The notices follow from the records of jobs, so that none is
@@ -49,9 +47,11 @@ type notices struct {
 	jobs map[train.JobID]train.Job
 	gone map[train.JobID]bool
 
-	// done and failed are used by the loop alone.
-	done   map[train.JobID]map[string]time.Time
-	failed map[string]failure
+	// The loop alone uses what follows. waiting are the notices that are due and not under way.
+	done    map[train.JobID]map[string]time.Time
+	failed  map[train.JobID]map[string]failure
+	waiting []notice.Notice
+	flight  flight
 }
 
 // failure counts the tries of a notice that was not delivered.
@@ -63,7 +63,8 @@ type failure struct {
 func newNotices(ctx context.Context, b *bus.Bus, c settings.Notify, log *slog.Logger) (*notices, error) {
 	n := &notices{
 		sender: notify.New(c), users: map[string]train.NotifySpec{}, log: log, changed: tick.NewSignal(),
-		jobs: map[train.JobID]train.Job{}, gone: map[train.JobID]bool{}, done: map[train.JobID]map[string]time.Time{}, failed: map[string]failure{},
+		jobs: map[train.JobID]train.Job{}, gone: map[train.JobID]bool{}, done: map[train.JobID]map[string]time.Time{}, failed: map[train.JobID]map[string]failure{},
+		flight: newFlight(),
 	}
 	for user, target := range c.Users {
 		n.users[user], _ = train.ParseNotify(target)
@@ -87,30 +88,40 @@ func (n *notices) observe(e bus.Entry[*train.Job], deleted bool) {
 	}
 }
 
-// run works until ctx ends. The jobs must be known.
+// run works until ctx ends. The jobs must be known. Deliveries go on in the background: a receiver that does not answer
+// holds up no others.
 func (n *notices) run(ctx context.Context) error {
 	past, err := n.told.List(ctx)
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	for _, e := range past {
-		id := train.JobID(e.Key)
-		n.done[id] = e.Value.Told
-		if _, known := n.jobs[id]; !known {
-			n.gone[id] = true
+	n.recall(past)
+	results := make(chan result, noticesAtOnce)
+	sending := pool.New()
+	defer sending.Wait()
+	for look := time.Now(); ctx.Err() == nil; {
+		if now := time.Now(); !now.Before(look) {
+			var again time.Duration
+			n.waiting, again = n.due(ctx, now)
+			look = now.Add(again)
 		}
-	}
-	n.mu.Unlock()
-	ticker := time.NewTicker(noticeInterval)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		again := n.pass(ctx, time.Now())
-		timer := time.NewTimer(again)
+		n.waiting = slices.DeleteFunc(n.waiting, func(what notice.Notice) bool {
+			room := n.flight.begin(what)
+			if room {
+				sending.Go(func() { results <- result{what, n.sender.Send(ctx, what)} })
+			}
+			return room
+		})
+		timer := time.NewTimer(time.Until(look))
 		select {
 		case <-ctx.Done():
 		case <-n.changed:
-		case <-ticker.C:
+			look = time.Now()
+		case r := <-results:
+			n.flight.end(r.Notice)
+			if again := time.Now().Add(n.note(ctx, r, time.Now())); again.Before(look) {
+				look = again
+			}
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -118,19 +129,17 @@ func (n *notices) run(ctx context.Context) error {
 	return nil
 }
 
-// pass sends all that is due, and returns when to look again.
-func (n *notices) pass(ctx context.Context, now time.Time) time.Duration {
-	due, again := n.due(ctx, now)
-	results := make(chan result, len(due))
-	sending := pool.New().WithMaxGoroutines(noticesAtOnce)
-	for _, what := range due {
-		sending.Go(func() { results <- result{what, n.sender.Send(ctx, what)} })
+// recall takes over what was sent before this process began.
+func (n *notices) recall(past []bus.Entry[train.Notices]) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, e := range past {
+		id := train.JobID(e.Key)
+		n.done[id] = e.Value.Told
+		if _, known := n.jobs[id]; !known {
+			n.gone[id] = true
+		}
 	}
-	for range due {
-		again = min(again, n.note(ctx, <-results, now))
-	}
-	sending.Wait()
-	return again
 }
 
 // due returns the notices to send now, and when to look again.
@@ -143,14 +152,17 @@ func (n *notices) due(ctx context.Context, now time.Time) (due []notice.Notice, 
 		}
 		open := 0
 		for _, what := range notice.Of(j, facts, now) {
-			failed := n.failed[what.Key]
+			failed := n.failed[j.ID][what.Key]
 			if !n.done[j.ID][what.Key].IsZero() || now.Sub(what.At) > noticeKept && failed.tries == 0 {
 				continue
 			}
 			open++
-			if wait := failed.next.Sub(now); wait > 0 {
+			_, underWay := n.flight.jobs[what.Key]
+			switch wait := failed.next.Sub(now); {
+			case underWay:
+			case wait > 0:
 				again = min(again, wait)
-			} else {
+			default:
 				due = append(due, what)
 			}
 		}
@@ -170,10 +182,13 @@ type result struct {
 // note records how a delivery ended, and returns how long until the next one if it failed.
 func (n *notices) note(ctx context.Context, r result, now time.Time) time.Duration {
 	if r.err != nil && now.Sub(r.At) < noticeKept {
-		f := n.failed[r.Key]
+		f := n.failed[r.Job][r.Key]
 		pause := min(firstNoticePause<<min(f.tries, 10), longestNoticePause)
 		pause += rand.N(pause / 4)
-		n.failed[r.Key] = failure{f.tries + 1, now.Add(pause)}
+		if n.failed[r.Job] == nil {
+			n.failed[r.Job] = map[string]failure{}
+		}
+		n.failed[r.Job][r.Key] = failure{f.tries + 1, now.Add(pause)}
 		if ctx.Err() == nil {
 			n.log.Warn("a notice was not delivered", "job", r.Job, "notice", r.Key, "tries", f.tries+1, "error", r.err)
 		}
@@ -182,7 +197,7 @@ func (n *notices) note(ctx context.Context, r result, now time.Time) time.Durati
 	if r.err != nil {
 		n.log.Error("a notice is given up", "job", r.Job, "notice", r.Key, "error", r.err)
 	}
-	delete(n.failed, r.Key)
+	delete(n.failed[r.Job], r.Key)
 	e, err := n.told.Modify(ctx, string(r.Job), func(all *train.Notices) (bool, error) {
 		if all.Told == nil {
 			all.Told = map[string]time.Time{}
@@ -218,8 +233,15 @@ func (n *notices) known(ctx context.Context) []train.Job {
 	return all
 }
 
-// forget deletes the record of the notices about a job that is gone. It returns false if it has to be tried again.
+// forget deletes the record of the notices about a job that is gone. It returns false if it has to be tried again: a
+// delivery under way would make the record again.
 func (n *notices) forget(ctx context.Context, id train.JobID) bool {
+	for _, job := range n.flight.jobs {
+		if job == id {
+			return false
+		}
+	}
+	delete(n.failed, id)
 	if n.done[id] == nil {
 		return true
 	}
@@ -240,6 +262,7 @@ func (n *notices) settle(j train.Job) {
 	defer n.mu.Unlock()
 	if n.jobs[j.ID].LastSequence == j.LastSequence {
 		delete(n.jobs, j.ID)
+		delete(n.failed, j.ID)
 	}
 }
 

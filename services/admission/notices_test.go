@@ -1,13 +1,16 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -140,6 +143,35 @@ func TestNotices(t *testing.T) {
 	if !slices.Equal(keys, want) {
 		t.Errorf("told %v, want %v", keys, want)
 	}
+}
+
+// A person's receiver accepts connections and never answers.
+func TestADeadWebhookHoldsUpNobody(t *testing.T) {
+	b, r := newBench(t), newReceiver(t)
+	asked := make(chan struct{}, 1000)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		_, _ = io.Copy(io.Discard, request.Body) // else the server does not see that the sender gives up
+		asked <- struct{}{}
+		<-request.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	b.notify = settings.Notify{Allow: []string{"127.0.0.1/32"}}
+	putNode(b)
+	stop := b.serve()
+	for i := range 3 {
+		id := fmt.Sprint("dead-", i)
+		submitNotifying(b, id, silent.URL)
+		end(b, id)
+	}
+	<-asked
+	submitNotifying(b, "fine", r.URL)
+	end(b, "fine")
+	soon := *b // before the first delivery is given up
+	var cancel context.CancelFunc
+	soon.ctx, cancel = context.WithTimeout(b.ctx, 10*time.Second)
+	defer cancel()
+	r.wait(t, &soon, "job/fine/end/0")
+	stop()
 }
 
 func putNode(b *bench) {
