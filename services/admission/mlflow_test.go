@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -407,4 +409,34 @@ func TestAFactThatMLflowRefusesHoldsNothingUp(t *testing.T) {
 	if _, err := b.bus.Last(b.ctx, event.StreamPoison, event.Subject{Entity: "poison", ID: "mlflow", Fact: event.FactSetAside, Version: 1}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A person names an experiment of another one. The server forbids it in one of two ways.
+func TestAForbiddenExperimentHoldsUpNobody(t *testing.T) {
+	b, s := newBench(t), newTracking(t)
+	to, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httputil.NewSingleHostReverseProxy(to)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, is := map[string]string{"secret": `{"error_code":"PERMISSION_DENIED","message":"no"}`, "hidden": "Permission denied"}[r.URL.Query().Get("experiment_name")]
+		if !is {
+			server.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer front.Close()
+	b.mlflow = settings.MLflow{URI: front.URL, Experiment: "switchyard", Token: trackingToken}
+	stop := b.serve()
+	for i, project := range []string{"secret", "hidden", ""} {
+		id := fmt.Sprint("job-", i)
+		b.send("yard.job."+id+".submitted.v1", fmt.Sprintf(`{"name":"n","project":%q,"command":["true"]}`, project))
+		b.await(train.JobID(id), inState(train.StateQueued))
+		b.sendAs("executor", "yard.job."+id+".started.v1", `{"attempt":1,"devices":["cpu:0"],"node":"n"}`)
+	}
+	s.of(b, "job-2", "RUNNING")
+	stop()
 }

@@ -53,6 +53,13 @@ func final(err error) bool {
 	return errors.As(err, &r) && slices.Contains([]string{"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST", "MALFORMED_REQUEST"}, r.Code)
 }
 
+// forbidden reports whether the token is good and has no right to what was asked for. Servers with a basic login say so
+// in plain words. A proxy may answer 403 for other reasons.
+func forbidden(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.Status == http.StatusForbidden && (r.Code == "PERMISSION_DENIED" || r.Code == "" && strings.HasPrefix(r.Message, "Permission denied"))
+}
+
 func hasCode(err error, code string) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.Code == code

@@ -86,8 +86,11 @@ func (m *Mirror) handle(ctx context.Context, f bus.Message) ([]event.Fact, error
 	if err == nil {
 		err = m.take(ctx, job.Value, body, f.Time.UnixMilli())
 	}
+	// The person who submits a job chooses its project. The experiment of all other jobs is the operator's choice: once he
+	// has put it right, they are mirrored.
+	own := job.Value.Spec.Project != ""
 	switch {
-	case final(err):
+	case final(err), own && forbidden(err):
 		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 	case err != nil:
 		m.log.Warn("a fact is not mirrored to MLflow yet", "job", f.Parsed.ID, "fact", f.Parsed.Fact, "error", err)
