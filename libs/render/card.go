@@ -59,10 +59,10 @@ func onDevices(places []train.Part) string {
 // Checkpoint names the newest checkpoint by its path on the job's machine.
 func (c Card) Checkpoint() string {
 	r := c.Report
-	if r == nil || r.Checkpoint == "" {
+	if r == nil || !r.HasCheckpoint() {
 		return ""
 	}
-	path := r.Checkpoint
+	path := cmp.Or(r.Checkpoint, "saved")
 	if c.Folders != nil {
 		path = c.Folders.OnHost(path)
 	}

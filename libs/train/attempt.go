@@ -299,6 +299,13 @@ type Exit struct {
 	Reason Reason `json:"reason,omitzero"`
 }
 
+// Public returns what everybody may see of the end of an attempt. Messages can name the program, its files and the
+// address of its data.
+func (e Exit) Public() Exit {
+	e.LogTail, e.Message, e.Reason.Message, e.Reason.Hint = "", "", "", ""
+	return e
+}
+
 // Status returns the exit status by which a shell would report the end: for a signal 128 plus its number. It returns
 // false if the program did not end by itself, so that there is none.
 func (e Exit) Status() (int, bool) {

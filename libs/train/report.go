@@ -40,6 +40,18 @@ type AttemptReport struct {
 	Signal string `json:"signal,omitempty"`
 }
 
+// HasCheckpoint reports whether the attempt has reported a checkpoint. A public report says after how many epochs, not
+// where.
+func (r AttemptReport) HasCheckpoint() bool {
+	return r.Checkpoint != "" || r.FoundCheckpoint || r.CheckpointEpochs > 0 || r.CheckpointStep > 0
+}
+
+// Public returns what everybody may see of a report: not where its checkpoint is.
+func (r AttemptReport) Public() AttemptReport {
+	r.Checkpoint = ""
+	return r
+}
+
 // The values of AttemptReport.Signal. Code that catches SIGUSR1 saves its state and leaves. All other code is ended by
 // SIGTERM after its next checkpoint.
 const (

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -119,6 +120,62 @@ func TestThePermissionMatrix(t *testing.T) {
 	}
 }
 
+// putAttempt stores the newest attempt of a job, with what only those may read who may read the job's spec and output.
+func (b *bench) putAttempt(job train.JobID) {
+	b.t.Helper()
+	attempts, err := bus.OpenKV(b.ctx, b.bus, contract.Attempts)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	reports, err := bus.OpenKV(b.ctx, b.bus, contract.Reports)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	attempt := train.Attempt{
+		Job: job, Number: 1, Node: "n", Phase: train.PhaseExited, Staging: &train.Staging{URL: "https://data/hush", Bytes: 1},
+		Exit: &train.Exit{Code: 1, LogTail: "hush", Message: "hush", Reason: train.Reason{Code: "NotStarted", Message: "hush", Hint: "hush"}},
+	}
+	report := train.AttemptReport{Job: job, Attempt: 1, Checkpoint: "/home/hush", CheckpointEpochs: 1}
+	if err := errors.Join(attempts.Put(b.ctx, string(job), attempt), reports.Put(b.ctx, contract.ReportKey(job, 1), report)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// What a job has written, and where its data and checkpoints are, is for those who may read its spec. What is left of
+// the records says how the job goes.
+func TestAnAttemptOfAnotherTenantKeepsItsOutput(t *testing.T) {
+	b := sharedBench(t)
+	b.put(train.Job{ID: "theirs", State: train.StateRunning, Attempt: 1, Spec: train.Spec{Name: "x", User: userOf(alienUID), Tenant: "speech"}})
+	b.putAttempt("theirs")
+	b.serve()
+	b.client = connectedAs(t, askerUID, b.config.SharedSocket)
+	_, d := ask[view.Detail](b, "GET", "/api/v1/jobs/theirs")
+	switch {
+	case d.Attempt == nil || d.Attempt.Exit == nil || d.Attempt.Staging == nil || d.Report == nil:
+		t.Fatalf("records are missing: %+v", d)
+	case *d.Attempt.Exit != train.Exit{Code: 1, Reason: train.Reason{Code: "NotStarted"}}:
+		t.Errorf("the end of the attempt is %+v", *d.Attempt.Exit)
+	case *d.Attempt.Staging != train.Staging{Bytes: 1}:
+		t.Errorf("the data is %+v", *d.Attempt.Staging)
+	case d.Report.Checkpoint != "" || d.Report.CheckpointEpochs != 1:
+		t.Errorf("the report is %+v", *d.Report)
+	}
+	_, text := ask[json.RawMessage](b, "GET", "/api/v1/jobs/theirs/explanation")
+	for _, words := range []string{"1 B fetched from its address", "saved, after epoch 1"} {
+		if !strings.Contains(string(text), words) {
+			t.Errorf("the explanation does not say %q: %s", words, text)
+		}
+	}
+	if strings.Contains(string(text), "hush") {
+		t.Errorf("the explanation shows more: %s", text)
+	}
+	// The index keeps what others may not see: its owner still reads it.
+	b.client = connectedAs(t, alienUID, b.config.SharedSocket)
+	if _, own := ask[view.Detail](b, "GET", "/api/v1/jobs/theirs"); own.Attempt == nil || own.Attempt.Exit.LogTail != "hush" || own.Report.Checkpoint == "" {
+		t.Errorf("the owner sees %+v", own)
+	}
+}
+
 // matrix asks for everything as everybody, through a door that enter opens. by is how the requests then come.
 func matrix(t *testing.T, enter func(*bench), by string) {
 	t.Helper()
@@ -128,6 +185,9 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 		b.put(train.Job{ID: train.JobID("of-" + userOf(uid)), State: train.StateQueued, Spec: train.Spec{
 			Name: "x", User: userOf(uid), Tenant: tenant, Command: []string{"train", "--token=hush"}, Env: map[string]string{"KEY": "hush"},
 		}, LogTail: "hush"})
+	}
+	for uid := range tenants {
+		b.putAttempt(train.JobID("of-" + userOf(uid)))
 	}
 	users, err := bus.OpenKV(b.ctx, b.bus, contract.Users)
 	if err != nil {
@@ -169,9 +229,15 @@ func matrix(t *testing.T, enter func(*bench), by string) {
 					_, d := ask[json.RawMessage](b, "GET", "/api/v1/jobs/"+job)
 					_, s := ask[json.RawMessage](b, "GET", "/api/v1/jobs/"+job+"/standing")
 					_, h := ask[json.RawMessage](b, "GET", "/api/v1/records?id="+job)
-					for _, said := range []json.RawMessage{d, s, h} {
+					_, e := ask[json.RawMessage](b, "GET", "/api/v1/jobs/"+job+"/explanation")
+					for _, said := range []json.RawMessage{d, s, h, e} {
 						if shown := strings.Contains(string(said), "hush"); shown != (allowed >= scope) || !strings.Contains(string(said), job) {
 							t.Errorf("a %s sees of a job of %s: %s", role, userOf(uid), said)
+						}
+					}
+					for _, path := range []string{"/api/v1/jobs", "/api/v1/plan", "/api/v1/nodes", "/api/v1/models", "/api/v1/jobs/" + job + "/epochs"} {
+						if _, l := ask[json.RawMessage](b, "GET", path); strings.Contains(string(l), "hush") {
+							t.Errorf("GET %s shows a %s: %s", path, role, l)
 						}
 					}
 					continue

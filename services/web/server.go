@@ -202,7 +202,7 @@ func (s server) detail(route api.Route, r *http.Request) (d view.Detail, positio
 		d.Beside[i].Job = public(person, other.Job)
 	}
 	if err == nil && access.May(person, access.SeeSpec, ownerOf(d.Job)) != nil {
-		d.Job = d.Job.Public()
+		d = d.Public()
 	} else if err == nil {
 		err = s.bus.Stored(r.Context(), event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
 	}

@@ -167,16 +167,16 @@ func (p *page) course(d Job, now time.Time) {
 
 // staged says how far the data of an attempt is on its way to the node.
 func staged(s train.Staging) string {
-	size := unit.Bytes(s.Total).String()
+	size, source := unit.Bytes(s.Total).String(), cmp.Or(s.URL, "its address")
 	switch {
 	case s.Cached:
-		return fmt.Sprintf("%s of %s, which the node had already", size, s.URL)
+		return fmt.Sprintf("%s of %s, which the node had already", size, source)
 	case s.Whole():
-		return fmt.Sprintf("%s fetched from %s", size, s.URL)
+		return fmt.Sprintf("%s fetched from %s", size, source)
 	case s.Total > 0:
-		return fmt.Sprintf("%s of %s fetched from %s", unit.Bytes(s.Bytes).String(), size, s.URL)
+		return fmt.Sprintf("%s of %s fetched from %s", unit.Bytes(s.Bytes).String(), size, source)
 	}
-	return fmt.Sprintf("%s fetched from %s", unit.Bytes(s.Bytes).String(), s.URL)
+	return fmt.Sprintf("%s fetched from %s", unit.Bytes(s.Bytes).String(), source)
 }
 
 // progress prints how far the job is in epochs and steps, as far as they are known.
@@ -222,7 +222,7 @@ func (p *page) checkpoint(d Job, now time.Time) {
 		return
 	}
 	switch {
-	case r.Checkpoint != "":
+	case r.HasCheckpoint():
 		p.field("checkpoint", "%s", d.card().Checkpoint())
 	case !r.Askable() && d.RunSeconds > 0:
 		p.field("checkpoint", "none reported: the code keeps its devices until it ends. To let it leave and go on later, submit with")

@@ -88,6 +88,21 @@ type Attempt struct {
 	Outcome train.Outcome `json:"outcome,omitempty"`
 }
 
+// Public returns what everybody may see of an attempt: how it goes and how it ended, not where its data is or what it
+// has written.
+func (a Attempt) Public() Attempt {
+	if a.Staging != nil {
+		staging := *a.Staging
+		staging.URL = ""
+		a.Staging = &staging
+	}
+	if a.Exit != nil {
+		exit := a.Exit.Public()
+		a.Exit = &exit
+	}
+	return a
+}
+
 // Live reports whether processes of the attempt may exist.
 func (a Attempt) Live() bool { return train.Attempt{Phase: a.Phase}.Live() }
 
@@ -165,6 +180,20 @@ func Describe(x *index.Index, job train.Job, now time.Time) Detail {
 	if !job.State.Terminal() {
 		d.Job, d.Plan = inPlan(x.Plan(), job)
 		d.Beside, d.Met = company(x, job.ID)
+	}
+	return d
+}
+
+// Public returns what everybody may see of a job. The records of others in it are left as they are.
+func (d Detail) Public() Detail {
+	d.Job, d.Submission = d.Job.Public(), nil
+	if d.Attempt != nil {
+		attempt := d.Attempt.Public()
+		d.Attempt = &attempt
+	}
+	if d.Report != nil {
+		report := d.Report.Public()
+		d.Report = &report
 	}
 	return d
 }
