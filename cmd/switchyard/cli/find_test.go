@@ -30,6 +30,8 @@ func TestJobsAreFoundOnTheBus(t *testing.T) {
 		{"unknown to wait", []string{"wait", "mnist", "entirely-else"}, exit.UnknownJob, `no job "entirely-else"` + "\n  fix: `switchyard ps -A` lists the jobs"},
 		{"unknown to cancel", []string{"cancel", "entirely-else"}, exit.Failed, `no job "entirely-else"`},
 		{"no word for a subject", []string{"logs", "a b.*>"}, exit.Failed, `no job "a b.*>"`},
+		{"nothing", []string{"cancel", ""}, exit.Failed, `no job ""`},
+		{"nothing to wait", []string{"wait", ".."}, exit.UnknownJob, `no job ".."`},
 		{"stored, not taken up", []string{"wait", "--timeout", "1ms", "fresh"}, exit.Unfinished, "not ended in time"},
 		{"stored, described", []string{"describe", "fresh"}, exit.OK, ""},
 	}

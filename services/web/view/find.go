@@ -14,6 +14,9 @@ type UnknownJobError struct{ Ref, Fix string }
 // Error implements error.
 func (e *UnknownJobError) Error() string { return fmt.Sprintf("no job %q", e.Ref) }
 
+// JobsListed is the advice for a reference that is like no job's.
+const JobsListed = "`switchyard ps -A` lists the jobs"
+
 // Find returns the job that a user means by an id, a name or the beginning of an id. It fails with UnknownJobError or
 // jobref.AmbiguousError.
 func Find(x *index.Index, ref, user string) (*train.Job, error) {
@@ -31,7 +34,7 @@ func Find(x *index.Index, ref, user string) (*train.Job, error) {
 	if found {
 		return &job, nil
 	}
-	fix := "`switchyard ps -A` lists the jobs"
+	fix := JobsListed
 	if near := jobref.NearMiss(jobs, ref); near != "" {
 		fix = fmt.Sprintf("did you mean %s?", near)
 	}

@@ -183,7 +183,7 @@ func (y onBus) Experiment(ctx context.Context, id string, unknown int) (contract
 	case found:
 		err = exit.Usagef("experiment %s rejected:\n  %s", id, refused.Message)
 	default:
-		err = exit.Errorf(unknown, "`switchyard tune ps` lists them", "there is no experiment %s", id)
+		err = noExperiment(id, unknown)
 	}
 	return r, err
 }

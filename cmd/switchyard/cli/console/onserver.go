@@ -13,7 +13,7 @@ import (
 // newOnServer returns the installation whose service web is at a URL. The file has a token of Kubernetes for it.
 func newOnServer(address, tokenFile string) onSocket {
 	transport, _ := http.DefaultTransport.(*http.Transport)
-	return onSocket{client: &http.Client{Transport: byToken{address, tokenFile, transport.Clone()}}}
+	return newOnSocketBy(byToken{address, tokenFile, transport.Clone()})
 }
 
 // byToken sends requests to an address with the token of a file, which is read each time: the kubelet replaces those of

@@ -46,7 +46,13 @@ func OnSocket(path string) Yard { return newOnSocket(path) }
 
 func newOnSocket(path string) onSocket {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return installation.DialUnix(ctx, path) }
-	return onSocket{client: &http.Client{Transport: &http.Transport{DialContext: dial, ExpectContinueTimeout: expectTime}}}
+	return newOnSocketBy(&http.Transport{DialContext: dial, ExpectContinueTimeout: expectTime})
+}
+
+// newOnSocketBy returns the installation that a transport reaches. The service redirects nobody, but its router does,
+// from a path that is not in its shortest form: the client would ask about something else than its user.
+func newOnSocketBy(transport http.RoundTripper) onSocket {
+	return onSocket{client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 func (y onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
@@ -64,11 +70,17 @@ func (y onSocket) Jobs(ctx context.Context, q view.Query) (view.Page, error) {
 }
 
 func (y onSocket) Job(ctx context.Context, ref string, unknown int) (d view.Detail, err error) {
+	if !inPath(ref) {
+		return d, noJob(ref, unknown)
+	}
 	_, err = y.ask(ctx, jobPath(ref), asUser(), unknown, &d)
 	return d, err
 }
 
 func (y onSocket) Find(ctx context.Context, ref string, unknown int) (train.Job, error) {
+	if !inPath(ref) {
+		return train.Job{}, noJob(ref, unknown)
+	}
 	var s view.Standing
 	_, err := y.ask(ctx, jobPath(ref)+"/standing", asUser(), unknown, &s)
 	return s.Job, err
@@ -126,6 +138,9 @@ func (y onSocket) Experiments(ctx context.Context) (lines []view.ExperimentLine,
 }
 
 func (y onSocket) Experiment(ctx context.Context, id string, unknown int) (r contract.ExperimentRecord, err error) {
+	if !inPath(id) {
+		return r, noExperiment(id, unknown)
+	}
 	_, err = y.ask(ctx, api.Prefix+"/experiments/"+url.PathEscape(id)+"/record", nil, unknown, &r)
 	return r, err
 }
@@ -280,6 +295,20 @@ func words(ids []train.JobID) []string {
 
 func nodePath(node train.NodeID) string { return api.Prefix + "/nodes/" + url.PathEscape(string(node)) }
 
+// inPath reports whether a name can stand in a path. Routers take these three out of it, so that the path means
+// something else: an empty variable of a shell must not name another job.
+func inPath(name string) bool { return name != "" && name != "." && name != ".." }
+
+// noJob is the error of a reference that no job can have.
+func noJob(ref string, unknown int) error {
+	return exit.Errorf(unknown, view.JobsListed, "%v", &view.UnknownJobError{Ref: ref})
+}
+
+// noExperiment is the error of an id that no experiment has.
+func noExperiment(id string, unknown int) error {
+	return exit.Errorf(unknown, "`switchyard tune ps` lists them", "there is no experiment %q", id)
+}
+
 func jobPath(ref string) string { return api.Prefix + "/jobs/" + url.PathEscape(ref) }
 
 // asUser is the query of a reference to a job, which means the newest job of this user first.
@@ -304,7 +333,7 @@ func (y onSocket) send(ctx context.Context, method, path string, body io.Reader,
 		return "", gone{exit.Errorf(exit.Unreachable, "is `switchyard up` running? Try again", "the service web went away: %v", err)}
 	}
 	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode >= http.StatusBadRequest {
+	if response.StatusCode >= http.StatusMultipleChoices {
 		return "", refused(path, response, unknown)
 	}
 	err = json.NewDecoder(response.Body).Decode(answer)
