@@ -283,3 +283,17 @@ func TestLineEncoderCarriesAnyByte(t *testing.T) {
 		t.Errorf("%q", line.Line)
 	}
 }
+
+// A second run under the id of a job shows what the first one wrote: it must not look like its own.
+func TestARunOfAnIDThatWasUsedSaysWhoseOutputItShows(t *testing.T) {
+	s := clitest.New(t, Commands()...)
+	s.Fill(t)
+	(&clitest.LogServer{Output: []byte("one\n"), Piece: 9, Ended: true}).Serve(t, s.Bus, "gpu1")
+	const again = "job vgg-0c was submitted before, and is not run again: this is its output\n"
+	for i, repeat := range []bool{false, true} {
+		_, out, stderr := s.Run("run", "--id", "vgg-0c", "true")
+		if out != "one\n" || strings.Contains(stderr, again) != repeat || !strings.Contains(stderr, "job vgg-0c") {
+			t.Errorf("run %d: %q, %q", i, out, stderr)
+		}
+	}
+}

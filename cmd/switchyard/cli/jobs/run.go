@@ -88,7 +88,11 @@ func runJob(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train.S
 	case detach:
 		return printSubmission(a, result, time.Now())
 	}
-	fmt.Fprintf(a.Stderr, "job %s\n", id)
+	words := ""
+	if result.Repeat {
+		words = " was submitted before, and is not run again: this is its output"
+	}
+	fmt.Fprintf(a.Stderr, "job %s%s\n", id, words)
 	return follow(ctx, a, y, id, signals)
 }
 
