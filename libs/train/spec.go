@@ -45,7 +45,7 @@ const PreemptBySignal = "signal"
 
 // Spec is what a user asks for: the body of a submission.
 type Spec struct {
-	// Name is a person's name for the experiment.
+	// Name is a person's name for the experiment. The client gives a job without one that of its script or program.
 	Name string `json:"name"`
 	// Family names the training that the job is a variant of: jobs of a family predict each other's speed. Left out, jobs
 	// of one tenant are a family if they run the same code in the same image on the same data, with any flag values.

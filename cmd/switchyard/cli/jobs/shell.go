@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -17,9 +18,7 @@ import (
 // asTyped completes a job that is a command alone as a shell would run it: in the folder of the caller, with the
 // caller's search path, virtual environment and language, under the name of its script.
 func asTyped(spec *train.Spec, environ []string) error {
-	if spec.Name == "" {
-		spec.Name = nameOf(spec.Command)
-	}
+	*spec = Named(*spec)
 	if spec.Image != "" {
 		return nil // an image brings its own folder and environment
 	}
@@ -46,6 +45,16 @@ func asTyped(spec *train.Spec, environ []string) error {
 // ofShell reports whether a variable says where the caller's programs are and how they speak.
 func ofShell(name string) bool {
 	return slices.Contains([]string{"PATH", "VIRTUAL_ENV", "LANG"}, name) || strings.HasPrefix(name, "CONDA_") || strings.HasPrefix(name, "LC_")
+}
+
+// Named gives a job without a name that of its script or program.
+func Named(spec train.Spec) train.Spec {
+	command := spec.Command
+	if spec.ScriptPath != "" {
+		command = []string{"python", spec.ScriptPath}
+	}
+	spec.Name = cmp.Or(spec.Name, nameOf(command))
+	return spec
 }
 
 // nameOf returns a name for a command: that of its script, of its module (python -m), or of its program.

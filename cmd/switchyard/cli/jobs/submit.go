@@ -131,6 +131,7 @@ func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFla
 	if err := f.apply(cmd.Flags(), &spec); err != nil {
 		return spec, exit.Usagef("%v", err)
 	}
+	spec = Named(spec)
 	if err := f.buildImage(cmd.Context(), a, &spec, folder); err != nil {
 		return spec, err
 	}

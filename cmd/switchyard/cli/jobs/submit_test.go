@@ -48,6 +48,24 @@ func TestAJobFileWarnsOfFilesThatItsJobDoesNotFind(t *testing.T) {
 	}
 }
 
+func TestAJobFileWithoutANameIsNamedAfterItsCommand(t *testing.T) {
+	for _, tt := range []struct {
+		file, name string
+		args       []string
+	}{
+		{"command: [python3, src/train.py]", "train", nil},
+		{"script_path: /custom/net.py", "net", nil},
+		{"command: [python3, src/train.py]\nname: other", "other", nil},
+		{"command: [python3, src/train.py]", "given", []string{"--name", "given"}},
+		{"max_epochs: 2", "sleep", []string{"--", "sleep", "1"}},
+	} {
+		code, out, errs := clitest.Execute(Commands(), tt.file, append([]string{"submit", "-", "--print-event"}, tt.args...)...)
+		if code != exit.OK || !strings.Contains(out, `"name": "`+tt.name+`"`) || !strings.Contains(out, "yard.job."+tt.name+"-") {
+			t.Errorf("%s %v: exit %d, %s%s", tt.file, tt.args, code, out, errs)
+		}
+	}
+}
+
 func TestFlagsGoOverTheFile(t *testing.T) {
 	file := `{"name":"a","command":["x"],"batch_size":1,"training_set_size":1,"max_epochs":1,"priority":10,"env":{"A":"1"},"stop":{"loss_decrease":0.01}}`
 	code, out, _ := clitest.Execute(Commands(), file, "submit", "-", "--print-event", "--id", "j1", "--epochs", "7", "--custom-dir", ".", "-e", "B=2", "--port", "8080:80", "--stop-epochs", "5", "--", "y", "-z")

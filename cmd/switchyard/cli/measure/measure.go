@@ -108,7 +108,7 @@ func measuredSpec(a *console.Console, args []string, o measureOptions) (train.Sp
 	if o.epochs > 0 {
 		spec.MaxEpochs = o.epochs
 	}
-	spec = spec.Expanded()
+	spec = jobs.Named(spec).Expanded()
 	spec.GlobalBatchSize = spec.WithDefaults().WithGlobalBatch().GlobalBatchSize
 	spec.Stop, spec.Deadline, spec.TimeLimit, spec.EstimatedHours, spec.Energy, spec.AdaptiveBatch = nil, nil, 0, 0, nil, nil
 	return spec, nil
