@@ -5,7 +5,7 @@ import { between, carbon, clock, duration, energy, money, until, watts } from ".
 import { Files } from "./files";
 import { Forecasts } from "./forecasts";
 import { Log } from "./log";
-import { Panel, Progress, State, isActive, isOver } from "./parts";
+import { Panel, Progress, State, Sure, isActive, isOver } from "./parts";
 import { act, notice, useNow, useStore, words } from "./store";
 import { Timeline, ranWithin } from "./timeline";
 import { WhatIf } from "./whatif";
@@ -121,7 +121,6 @@ function Lines({ section }: { section: Section }) {
 
 function Actions({ detail }: { detail: Detail }) {
   const job = detail.job;
-  const [sure, ask] = useState(false);
   const [priority, edit] = useState<string>();
   const at = `/jobs/${segment(job.id)}`;
   const over = isOver(job.state);
@@ -158,9 +157,7 @@ function Actions({ detail }: { detail: Detail }) {
         </form>
       )}
       <button onClick={() => void again()}>Run again</button>
-      {!over && (sure
-        ? <button class="danger" onClick={() => void act(at + "/cancel_requested", {}, "asked to end").then(() => ask(false))}>Yes, cancel it</button>
-        : <button onClick={() => ask(true)}>Cancel…</button>)}
+      {!over && <Sure ask="Cancel…" yes="Yes, cancel it" no="No, keep it" act={() => act(at + "/cancel_requested", {}, "asked to end")} />}
     </div>
   );
 }

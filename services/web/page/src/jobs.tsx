@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { segment } from "./api";
 import { clock, duration, energy, money, until } from "./format";
-import { JobLink, Progress, State, isOver, kindOf, states } from "./parts";
+import { JobLink, Progress, State, Sure, isOver, kindOf, states } from "./parts";
 import { act, useNow, useStore } from "./store";
 import type { Job } from "./types";
 
@@ -93,7 +93,6 @@ function select(all: Job[], f: Filter): Job[] {
 }
 
 function Bulk({ jobs, done }: { jobs: Job[]; done: () => void }) {
-  const [sure, ask] = useState(false);
   const all = async (fact: string, body: unknown, said: string) => {
     for (const j of jobs) await act(`/jobs/${segment(j.id)}/${fact}`, body, `${j.name || j.id}: ${said}`);
     done();
@@ -104,9 +103,7 @@ function Bulk({ jobs, done }: { jobs: Job[]; done: () => void }) {
       <span>{n} chosen</span>
       <button onClick={() => void all("wanted", { state: "paused" }, "asked to pause")}>Pause</button>
       <button onClick={() => void all("wanted", { state: "run" }, "asked to go on")}>Resume</button>
-      {sure
-        ? <button class="danger" onClick={() => void all("cancel_requested", {}, "asked to end")}>Yes, cancel {n}</button>
-        : <button onClick={() => ask(true)}>Cancel…</button>}
+      <Sure ask="Cancel…" yes={`Yes, cancel ${n}`} no={jobs.length === 1 ? "No, keep it" : "No, keep them"} act={() => all("cancel_requested", {}, "asked to end")} />
       <button class="quiet" onClick={done}>choose none</button>
     </div>
   );

@@ -1,5 +1,6 @@
-import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import { percent } from "./format";
+import type { ComponentChildren } from "preact";
 
 // kinds groups the states of jobs by what they mean to a person; each has a sign of its own besides its colour.
 const kinds: Record<string, { kind: string; sign: string }> = {
@@ -65,6 +66,18 @@ export function Panel({ title, aside, children, class: more }: { title: string; 
       </header>
       {children}
     </section>
+  );
+}
+
+// Sure is a button that asks before it acts. Where it was pressed is then the one that keeps things as they are, and the
+// second press of a double-click answers nothing: so a double-click only asks.
+export function Sure({ ask, yes, no, act }: { ask: string; yes: string; no: string; act: () => Promise<unknown> }) {
+  const [asked, set] = useState(false);
+  return (
+    <>
+      <button key="ask" onClick={(e) => e.detail < 2 && set(!asked)}>{asked ? no : ask}</button>
+      {asked && <button key="yes" class="danger" onClick={(e) => e.detail < 2 && void act().then(() => set(false))}>{yes}</button>}
+    </>
   );
 }
 

@@ -1,0 +1,70 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// asked reports whether a job was asked for what a fact says.
+func (a *alone) asked(job train.JobID, fact string) bool {
+	a.t.Helper()
+	_, err := a.bus.Last(a.ctx, event.StreamJobs, event.JobSubject(job, fact))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		a.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// clickTwice clicks where the button with a text is, and once more at the same place after what the first click shows.
+func (s *screen) clickTwice(text, shown string) {
+	s.t.Helper()
+	at, err := chromedp.Run(s.browser, chromedp.Evaluate[[]float64](fmt.Sprintf(
+		`(() => { const r = [...document.querySelectorAll("button")].find((b) => b.innerText.startsWith(%q)).getBoundingClientRect(); return [r.x + 3, r.y + r.height / 2]; })()`, text)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.do(chromedp.MouseClickXY(at[0], at[1]))
+	s.shows(shown)
+	s.do(chromedp.MouseClickXY(at[0], at[1], chromedp.ClickCount(2)))
+}
+
+// A double-click on Cancel… only asks, about one job and about many: there is nothing to confirm under the pointer.
+func TestADoubleClickCancelsNothing(t *testing.T) {
+	a, s := openAlone(t)
+	for _, id := range []train.JobID{"a", "b"} {
+		put(t, a.bus, contract.Jobs, string(id), train.Job{ID: id, State: train.StateRunning, SubmittedAt: time.Now(), Spec: train.Spec{Name: string(id)}})
+	}
+	a.start()
+	s.open(a.link())
+	none := func() {
+		t.Helper()
+		s.shows("No, keep")
+		if a.asked("a", event.FactCancelRequested) || a.asked("b", event.FactCancelRequested) || strings.Contains(s.text(), "asked to end") {
+			t.Fatalf("a double-click cancels; the page says:\n%s", s.text())
+		}
+	}
+	s.at("#/jobs")
+	s.shows("live")
+	s.do(chromedp.Click(`input[aria-label="choose all"]`))
+	s.shows("2 jobs chosen")
+	s.clickTwice("Cancel…", "Yes, cancel 2 jobs")
+	none()
+	s.at("#/jobs/a")
+	s.shows("Timeline")
+	s.clickTwice("Cancel…", "Yes, cancel it")
+	none()
+	s.press("No, keep it")
+	s.press("Cancel…")
+	s.press("Yes, cancel it")
+	s.until("the job is asked to end", func() bool { return a.asked("a", event.FactCancelRequested) })
+}
