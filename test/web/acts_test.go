@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -67,4 +68,44 @@ func TestADoubleClickCancelsNothing(t *testing.T) {
 	s.press("Cancel…")
 	s.press("Yes, cancel it")
 	s.until("the job is asked to end", func() bool { return a.asked("a", event.FactCancelRequested) })
+}
+
+// The list of jobs comes in parts. What an event says meanwhile is newer than a part that comes late.
+func TestALateListDoesNotBringBackWhatHasEnded(t *testing.T) {
+	a, s := openAlone(t)
+	job := train.Job{ID: "ends", State: train.StateRunning, SubmittedAt: time.Now(), Spec: train.Spec{Name: "ends"}}
+	put(t, a.bus, contract.Jobs, "ends", job)
+	gone := train.Job{ID: "gone", State: train.StateRunning, SubmittedAt: time.Now(), Spec: train.Spec{Name: "gone"}}
+	put(t, a.bus, contract.Jobs, "gone", gone)
+	a.start()
+	// The second part is answered at once, and reaches the page when the test releases it.
+	late := `const of = window.fetch;
+		window.held = new Promise((go) => { window.release = go; });
+		window.fetch = async (...q) => { const r = await of(...q); if (String(q[0]).includes("finished=10000")) { window.waits = true; await window.held; } return r; };`
+	if _, err := chromedp.Call(s.browser, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: late}); err != nil {
+		t.Fatal(err)
+	}
+	s.open(a.link())
+	s.at("#/jobs")
+	s.shows("ends", "gone", "running")
+	s.true("window.waits")
+	job.State, job.FinishedAt = train.StateSucceeded, time.Now()
+	put(t, a.bus, contract.Jobs, "ends", job)
+	remove(t, a.bus, contract.Jobs, "gone")
+	right := func() bool {
+		t.Helper()
+		table, err := chromedp.Run(s.browser, chromedp.Evaluate[string](`document.querySelector("tbody").innerText`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(table, "succeeded") && !strings.Contains(table, "running") && !strings.Contains(table, "gone")
+	}
+	s.until("the events are shown", right)
+	s.true("(window.release(), true)")
+	s.shows("live")
+	put(t, a.bus, contract.Jobs, "last", train.Job{ID: "last", State: train.StateQueued, SubmittedAt: time.Now(), Spec: train.Spec{Name: "last"}})
+	s.shows("last")
+	if !right() {
+		t.Errorf("a list from before the events is shown:\n%s", s.text())
+	}
 }

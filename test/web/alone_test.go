@@ -115,3 +115,19 @@ func put[T any](t testing.TB, b *bus.Bus, bucket contract.Bucket[T], key string,
 		t.Fatal(err)
 	}
 }
+
+// remove deletes a record.
+func remove[T any](t testing.TB, b *bus.Bus, bucket contract.Bucket[T], key string) {
+	t.Helper()
+	kv, err := bus.OpenKV(t.Context(), b, bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kv.Get(t.Context(), key)
+	if err == nil {
+		err = kv.Delete(t.Context(), key, entry.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

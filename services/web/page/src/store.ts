@@ -97,11 +97,14 @@ const ended = 10_000;
 // size is the number of jobs that are asked for at once: the service holds an answer in memory until it is sent.
 const size = 2000;
 
+// heard are the jobs that events tell about while a list is loaded, which is older than they are.
+let heard = new Set<string>();
+
 async function loadJobs(query: Record<string, string | number>) {
   let after = "";
   do {
     const { body } = await get<JobList>("/jobs", { ...query, limit: size, ...(after ? { after } : {}) });
-    for (const j of body.jobs) store.jobs.set(j.id, j);
+    for (const j of body.jobs) if (!heard.has(j.id)) store.jobs.set(j.id, j);
     after = body.next ?? "";
   } while (after);
 }
@@ -157,6 +160,7 @@ export async function start(): Promise<void> {
     store.jobs = new Map(first.body.jobs.map((j) => [j.id, j]));
     sort();
     await Promise.all([loadNodes(), loadPlan()]);
+    heard = new Set();
     follow(first.position);
     await loadJobs({ finished: ended });
     sort();
@@ -213,6 +217,7 @@ export function rest() {
 function apply(c: Changes) {
   for (const j of c.jobs ?? []) store.jobs.set(j.id, j);
   for (const id of c.gone ?? []) store.jobs.delete(id);
+  for (const id of [...(c.jobs ?? []).map((j) => j.id), ...(c.gone ?? [])]) heard.add(id);
   if (c.jobs || c.gone) sort();
   if (c.nodes) renewNodes();
   if (c.plan) renewPlan();
