@@ -34,11 +34,12 @@ const (
 	withRanks    = "priorities"
 	withSpread   = "gangs over several nodes"
 	withMemory   = "main memory"
+	withRealms   = "several executors"
 )
 
 var features = []string{
 	withServers, withQuota, withPower, withSharing, withSizes, withClosed, withLinks, withStarving, withLabels, withRanks, withSpread,
-	withMemory,
+	withMemory, withRealms,
 }
 
 // TestPromisesOverTheProductOfFeatures plays random days of each live policy on which any features meet, and checks
@@ -93,7 +94,7 @@ func newProductDay(seed uint64) *productDay {
 	for _, f := range features {
 		d.has[f] = d.chance(40)
 	}
-	d.state = plan.State{Now: time.Unix(100_000, 0), Tuning: plan.Tuning{AtEpochs: true, OneNode: !d.has[withSpread]}}
+	d.state = plan.State{Now: time.Unix(100_000, 0), Tuning: plan.Tuning{AtEpochs: true, OneNode: !d.has[withSpread], OneRealm: d.has[withSpread] && d.has[withRealms]}}
 	for i := range d.between(1, 4) {
 		d.nodes = append(d.nodes, d.node(i))
 	}
@@ -127,7 +128,10 @@ func (d *productDay) between(low, high int) int { return low + d.dice.IntN(high-
 
 func (d *productDay) node(i int) train.Node {
 	n := train.Node{ID: train.NodeID(fmt.Sprint("n", i)), Cores: d.between(2, 12), Memory: unit.Bytes(d.between(8, 64)) * unit.GiB}
-	if d.has[withSpread] {
+	switch {
+	case d.has[withSpread] && d.has[withRealms] && d.chance(60):
+		n.Machine = []train.NodeID{"m0", "m1"}[d.between(0, 1)]
+	case d.has[withSpread]:
 		n.Backend = train.BackendKubernetes
 	}
 	if d.has[withLabels] && d.chance(50) {
@@ -153,6 +157,19 @@ func (d *productDay) node(i int) train.Node {
 		})
 	}
 	return n
+}
+
+// realms are those of the nodes of an allocation.
+func (d *productDay) realms(a train.Allocation) map[train.Realm]bool {
+	of := map[train.Realm]bool{}
+	for _, part := range a.Places() {
+		for _, n := range d.nodes {
+			if n.ID == part.Node {
+				of[n.Realm()] = true
+			}
+		}
+	}
+	return of
 }
 
 func (d *productDay) job() plan.Job {
@@ -451,6 +468,9 @@ func (c *promises) complete() {
 		}
 		if c.day.state.Tuning.OneNode && len(a.Places()) > 1 {
 			c.fail("%s is spread over nodes", a.Job)
+		}
+		if c.day.state.Tuning.OneRealm && len(c.day.realms(a)) > 1 {
+			c.fail("%s is spread over realms", a.Job)
 		}
 	}
 	for id, j := range c.jobs {

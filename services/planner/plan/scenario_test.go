@@ -19,14 +19,16 @@ import (
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
 //	node id=a devices=4 [kind=gpu] [model=T4] [memory=16] [watts=250] [labels=(tier:fast)] [mixed]
-//	                                                a node with devices: memory in GiB each, a fifth of
-//	                                                the watts when idle; mixed: T4 and A100 by turns
+//	    [machine=b]                                 a node with devices: memory in GiB each, a fifth of
+//	                                                the watts when idle; mixed: T4 and A100 by turns; machine: that
+//	                                                of its executor, if not its own
 //	terms [quota=(ann:2)] [spent=(ann:12)] [shares=(ann:3)] [used=(ann:50,bob:50)]
-//	    [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
+//	    [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning] [realms]
 //	                                                quotas, kWh used of 10 by second 10,000, shares and what
 //	                                                was used in device-seconds, power budget,
 //	                                                bounds on waiting and unfairness, weight of energy in per
-//	                                                cent, and whether gangs may span nodes
+//	                                                cent, and whether gangs may span nodes, or nodes of
+//	                                                one machine
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
 //	job id=x [min max priority hours epochs tenant deadline=600 limit=600 labels=(tier:fast) memory=8 sharing
@@ -189,7 +191,7 @@ func (s *story) find(t *testing.T, d *datadriven.TestData) *Job {
 func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	kind := text(t, d, "kind", "cpu")
-	n := train.Node{ID: train.NodeID(text(t, d, "id", "")), Cores: count(t, d, "cores", 0), Labels: labels(d)}
+	n := train.Node{ID: train.NodeID(text(t, d, "id", "")), Machine: train.NodeID(text(t, d, "machine", "")), Cores: count(t, d, "cores", 0), Labels: labels(d)}
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
 			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Model: text(t, d, "model", ""), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
@@ -240,7 +242,8 @@ func (s *story) terms(t *testing.T, d *datadriven.TestData) {
 	s.state.Tuning.StarvationSeconds = float64(count(t, d, "waited", 0))
 	s.state.Tuning.FairnessBound = float64(count(t, d, "unfair", 0))
 	s.state.Tuning.EnergyWeight = float64(count(t, d, "energy", 0)) / 100
-	s.state.Tuning.OneNode = !d.HasArg("spanning")
+	s.state.Tuning.OneRealm = d.HasArg("realms")
+	s.state.Tuning.OneNode = !d.HasArg("spanning") && !d.HasArg("realms")
 }
 
 // wait lets time go by for everybody.

@@ -73,7 +73,7 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 		s.Tuning.RestartSeconds = r.RestartSeconds
 	}
 	s.Nodes, s.Exclusions = r.liveNodes(now)
-	s.Tuning.OneNode = OneNode(s.Nodes)
+	s.Tuning.OneNode, s.Tuning.OneRealm = spread(s.Nodes)
 	s.Links = r.Links
 	planned := last.ByJob()
 	s.Jobs, s.Behind = r.plannable(now, planned, known, line{balances: s.Balances}, max(Weighed, 2*devices(s.Nodes)))
@@ -97,10 +97,21 @@ func (r Records) Terms(given state.State) state.State {
 	return given
 }
 
-// OneNode says that a gang cannot be spread over these nodes: more than one executor serves them, and a plan does not
-// tell one job's nodes from another's.
-func OneNode(nodes []train.Node) bool {
-	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Realm() != nodes[0].Realm() })
+// mostRealms is how many realms a plan tells apart: each is a place of its own that jobs are tried in.
+const mostRealms = 64
+
+// spread says whether each gang has to stay on one node, since every node has an executor of its own, or else whether
+// it has to stay in one of several realms.
+func spread(nodes []train.Node) (oneNode, oneRealm bool) {
+	realms, several := map[train.Realm]bool{}, false
+	for _, n := range nodes {
+		several = several || realms[n.Realm()]
+		realms[n.Realm()] = true
+	}
+	if !several || len(realms) > mostRealms {
+		return true, false
+	}
+	return false, len(realms) > 1
 }
 
 // liveNodes returns the nodes that are not lost, and what keeps jobs off them.

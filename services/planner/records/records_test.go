@@ -1,6 +1,7 @@
 package records
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -15,20 +16,26 @@ import (
 // A gang spans nodes that one executor serves.
 func TestNodesOfSeveralExecutorsKeepGangsApart(t *testing.T) {
 	pods := func(id train.NodeID) train.Node { return train.Node{ID: id, Backend: train.BackendKubernetes} }
+	many := []train.Node{pods("a"), pods("b")}
+	for i := range mostRealms {
+		many = append(many, train.Node{ID: train.NodeID(fmt.Sprint("n", i))})
+	}
 	for _, c := range []struct {
-		name    string
-		nodes   []train.Node
-		oneNode bool
+		name              string
+		nodes             []train.Node
+		oneNode, oneRealm bool
 	}{
-		{"none", nil, true},
-		{"Kubernetes", []train.Node{pods("a"), pods("b")}, false},
-		{"two machines", []train.Node{{ID: "a"}, {ID: "b"}}, true},
-		{"a machine as two nodes", []train.Node{{ID: "a"}, {ID: "a2", Machine: "a"}}, false},
-		{"a machine beside it", []train.Node{{ID: "a"}, {ID: "a2", Machine: "a"}, {ID: "b"}}, true},
-		{"a machine beside Kubernetes", []train.Node{{ID: "a"}, pods("b")}, true},
+		{"none", nil, true, false},
+		{"Kubernetes", []train.Node{pods("a"), pods("b")}, false, false},
+		{"two machines", []train.Node{{ID: "a"}, {ID: "b"}}, true, false},
+		{"a machine as two nodes", []train.Node{{ID: "a"}, {ID: "a2", Machine: "a"}}, false, false},
+		{"a machine beside it", []train.Node{{ID: "a"}, {ID: "a2", Machine: "a"}, {ID: "b"}}, false, true},
+		{"a machine beside a node of Kubernetes", []train.Node{{ID: "a"}, pods("b")}, true, false},
+		{"a machine beside Kubernetes", []train.Node{{ID: "a"}, pods("b"), pods("c")}, false, true},
+		{"many machines beside Kubernetes", many, true, false},
 	} {
-		if got := OneNode(c.nodes); got != c.oneNode {
-			t.Errorf("%s: a gang is kept on one node: %t, want %t", c.name, got, c.oneNode)
+		if oneNode, oneRealm := spread(c.nodes); oneNode != c.oneNode || oneRealm != c.oneRealm {
+			t.Errorf("%s: a gang is kept on one node: %t, want %t; in one realm: %t, want %t", c.name, oneNode, c.oneNode, oneRealm, c.oneRealm)
 		}
 	}
 }

@@ -54,8 +54,10 @@ type Node struct {
 	Watts float64
 	// Memory is that of the smallest device in bytes; 0 if unknown. A job must fit the smallest one.
 	Memory int64
-	// Class distinguishes nodes by the properties that jobs ask for; Island by the lossy links between nodes. Both are set
-	// by feasible.Classify.
+	// Realm distinguishes nodes by the executor that serves them, if gangs span nodes of one only (OneRealm).
+	Realm string
+	// Class distinguishes nodes by the properties that jobs ask for; Island by the realm, and by the lossy links between
+	// its nodes. Both are set by feasible.Classify.
 	Class, Island string
 	// Closed marks the devices that only the jobs on them may keep; nil if there are none.
 	Closed []bool
@@ -78,7 +80,11 @@ type Bounds func(j *state.Job, spec train.Spec) (least, most int)
 func New(of *state.State, bounds Bounds) *Snapshot {
 	s := &Snapshot{State: of, Tuning: of.Tuning.WithDefaults(), Spans: !of.Tuning.OneNode, Nodes: make([]Node, 0, len(of.Nodes)), byID: make(map[train.JobID]*Gang, len(of.Jobs))}
 	for i := range of.Nodes {
-		s.Nodes = append(s.Nodes, newNode(&of.Nodes[i]))
+		n := newNode(&of.Nodes[i])
+		if realm := n.Spec.Realm(); s.Tuning.OneRealm {
+			n.Realm = "@" + string(realm.Backend) + string(realm.Machine)
+		}
+		s.Nodes = append(s.Nodes, n)
 	}
 	slices.SortFunc(s.Nodes, func(x, y Node) int {
 		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(len(y.Devices), len(x.Devices)))

@@ -85,6 +85,7 @@ func (n Node) parts() []Node {
 		spec := *n.Spec
 		spec.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(d train.Device) bool { return likenessOf(d) != kind })
 		parts[i] = newNode(&spec)
+		parts[i].Realm = n.Realm
 	}
 	return parts
 }

@@ -30,7 +30,7 @@ func (s *Snapshot) exclude() {
 			continue
 		}
 		n := newNode(&spec)
-		n.Spec, n.Cores = whole.Spec, whole.Cores
+		n.Spec, n.Cores, n.Realm = whole.Spec, whole.Cores, whole.Realm
 		for k := range n.Devices {
 			if of[n.Devices[k].ID] == state.Closed {
 				n.close(k)

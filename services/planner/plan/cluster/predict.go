@@ -76,7 +76,7 @@ func (g *Gang) Ahead() float64 {
 func (g *Gang) Done() float64 { return cmp.Or(g.Job.Done, float64(g.EpochsDone)) }
 
 // Widest is the size of the largest node that suits, or if gangs may span nodes, the largest number of devices of one
-// model.
+// model in one realm.
 func (s *Snapshot) Widest(suits func(*Node) bool) int {
 	most, byModel := 0, map[string]int{}
 	for i := range s.Nodes {
@@ -86,8 +86,8 @@ func (s *Snapshot) Widest(suits func(*Node) bool) int {
 		}
 		size := n.Room()
 		if s.Spans {
-			size += byModel[n.Model]
-			byModel[n.Model] = size
+			size += byModel[n.Model+n.Realm]
+			byModel[n.Model+n.Realm] = size
 		}
 		most = max(most, size)
 	}

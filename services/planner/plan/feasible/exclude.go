@@ -61,8 +61,8 @@ func (p *Spaces) lifted(g *cluster.Gang) int {
 		}
 		size := len(n.Devices)
 		if p.s.Spans {
-			size += together[n.Model]
-			together[n.Model] = size
+			size += together[n.Model+n.Realm]
+			together[n.Model+n.Realm] = size
 		}
 		most = max(most, size)
 	}

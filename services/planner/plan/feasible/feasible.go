@@ -98,9 +98,12 @@ func Selector(g *cluster.Gang) string {
 	return " with the labels " + train.JoinLabels(g.Spec.NodeLabels)
 }
 
-// islands partitions the nodes by links above the bound, into as few islands as a greedy search finds. Gangs on one
-// node send nothing over the network and may have any of them.
+// islands partitions the nodes by realms, and by links above the bound, into as few islands as a greedy search finds.
+// Gangs on one node send nothing over the network and may have any of them.
 func islands(s *cluster.Snapshot) {
+	for i := range s.Nodes {
+		s.Nodes[i].Island = s.Nodes[i].Realm
+	}
 	bad := s.BadLinks()
 	if len(bad) == 0 || !s.Spans {
 		return
@@ -129,7 +132,7 @@ func islands(s *cluster.Snapshot) {
 		}
 		islands[at] = append(islands[at], i)
 		if at > 0 {
-			s.Nodes[i].Island = "/" + strconv.Itoa(at)
+			s.Nodes[i].Island += "/" + strconv.Itoa(at)
 		}
 	}
 }
@@ -330,9 +333,9 @@ func cutOff(s *cluster.Snapshot, g *cluster.Gang) (train.Reason, bool) {
 	whole, widest := 0, 0
 	for i := range s.Nodes {
 		if n := &s.Nodes[i]; g.Suits(n) {
-			all[n.Model] += n.Room()
+			all[n.Model+n.Realm] += n.Room()
 			together[n.Model+n.Island] += n.Room()
-			whole, widest = max(whole, all[n.Model]), max(widest, together[n.Model+n.Island])
+			whole, widest = max(whole, all[n.Model+n.Realm]), max(widest, together[n.Model+n.Island])
 		}
 	}
 	if whole < g.Least || widest >= g.Least {
@@ -354,6 +357,9 @@ func (p *Spaces) tooFew(g *cluster.Gang) train.Reason {
 	most := s.Widest(cluster.AnyNode)
 	if s.Spans && slices.ContainsFunc(s.Nodes, func(n cluster.Node) bool { return n.Model != s.Nodes[0].Model }) {
 		where = " of one model"
+	}
+	if s.Tuning.OneRealm {
+		where += " on nodes that one executor serves"
 	}
 	r := train.Reason{
 		Code: DevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", g.Asks(), where, widest, most),

@@ -112,7 +112,7 @@ func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	var key [2]int
 	for i := range m.s.Nodes {
 		n := &m.s.Nodes[i]
-		alike := n.Model == from.Model && n.Watts <= from.Watts && g.Suits(n)
+		alike := n.Model == from.Model && n.Watts <= from.Watts && (n.Realm == from.Realm || rest.Empty()) && g.Suits(n)
 		if !alike || g.Avoids(n) || g.Held.On(i) || cluster.CutOff(rest, i, bad) || !m.s.Ledger.HasRoom(g, i, part.Count, 0) {
 			continue
 		}

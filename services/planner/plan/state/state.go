@@ -214,6 +214,8 @@ type Tuning struct {
 	LinkLossBound float64 `json:"link_loss_bound,omitempty"`
 	// OneNode says that the back end cannot spread a gang over nodes.
 	OneNode bool `json:"one_node,omitempty"`
+	// OneRealm says that a gang spans nodes of one realm only (train.Node.Realm).
+	OneRealm bool `json:"one_realm,omitempty"`
 	// AtEpochs says that a job leaves its devices at the end of an epoch only. An attempt is then moved or resized once it
 	// has called the job API, has finished an epoch and is MinRescaleSeconds old.
 	AtEpochs bool `json:"at_epochs,omitempty"`
