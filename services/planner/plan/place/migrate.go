@@ -112,8 +112,8 @@ func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	var key [2]int
 	for i := range m.s.Nodes {
 		n := &m.s.Nodes[i]
-		alike := n.Model == from.Model && n.Watts <= from.Watts && (n.Realm == from.Realm || rest.Empty()) && g.Suits(n)
-		if !alike || g.Avoids(n) || g.Held.On(i) || cluster.CutOff(rest, i, bad) || !m.s.Ledger.HasRoom(g, i, part.Count, 0) {
+		together := rest.Empty() || n.Realm == from.Realm
+		if !together || !stands(g, n, from) || g.Held.On(i) || cluster.CutOff(rest, i, bad) || !m.s.Ledger.HasRoom(g, i, part.Count, 0) {
 			continue
 		}
 		free, idle := m.open(i)
@@ -122,6 +122,11 @@ func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 		}
 	}
 	return best
+}
+
+// stands says whether a gang may have a node in place of another one of the same kind.
+func stands(g *cluster.Gang, n, in *cluster.Node) bool {
+	return n.Model == in.Model && n.Watts <= in.Watts && g.Suits(n) && !g.Avoids(n)
 }
 
 // open counts the devices of a node that no gang holds, and among them the idle ones, on which no attempt runs.
