@@ -98,10 +98,14 @@ func (e *executor) decide(ctx context.Context, a train.Attempt) error {
 	if err != nil {
 		return err
 	}
-	if now := time.Now(); diff.ReportsAreDue(a, report, job, e.cache.home(a), now) {
+	key, now := diff.ReportKey{Job: a.Job, Number: a.Number}, time.Now()
+	due := diff.ReportsDue(a, report, job, e.cache.home(a))
+	if wait := e.deciding[key].Next(due, now); due > 0 && !wait.Over(now) {
+		e.deciding[key] = wait
 		e.cache.queue.addAt(a.Job, now.Add(2*launch.Soon))
 		return nil
 	}
+	delete(e.deciding, key)
 	verdict := diff.Judge(a, report, job)
 	a.Outcome, a.NotBefore = verdict.Outcome, time.Time{}
 	if verdict.Outcome == train.OutcomeRecovering {

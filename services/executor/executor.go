@@ -27,6 +27,8 @@ type executor struct {
 	stopPublished map[diff.ReportKey]train.StopCause
 	// handingOver is how long ends wait until the agent has taken what the code left for it.
 	handingOver map[diff.ReportKey]diff.Wait
+	// deciding is how long the meaning of exits waits for what the agent has not stored yet.
+	deciding map[diff.ReportKey]diff.Wait
 }
 
 func newExecutor(s *shared, on platform, config settings.Executor) *executor {
@@ -34,7 +36,7 @@ func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace, MostGrace: config.StopGraceMax},
 		starts: newStarter(s, on.backend, on.realm, config), tuning: newRetuner(s, on.backend),
 		strays: &straySweeper{shared: s, backend: on.backend, realm: on.realm}, stopPublished: map[diff.ReportKey]train.StopCause{},
-		handingOver: map[diff.ReportKey]diff.Wait{},
+		handingOver: map[diff.ReportKey]diff.Wait{}, deciding: map[diff.ReportKey]diff.Wait{},
 	}
 }
 

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 )
 
 // leaves is a program that ends while the agent is away, with reports in its folder, as the libraries leave them.
@@ -72,5 +76,42 @@ func TestAnAgentThatStaysAwayCostsNoEpochs(t *testing.T) {
 	}
 	if next := y.attempt("fails", "is tried again", func(a train.Attempt) bool { return a.Number == 2 && a.Phase == train.PhaseExited }); next.StartedEpochs != 2 {
 		t.Errorf("begins after epoch %d", next.StartedEpochs)
+	}
+}
+
+// The bus was away for an hour. The job ended in the middle of it, and the agent holds the reports of its last epochs.
+func TestAnEndWaitsForTheReportsOfAnOutage(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	spec := command("while ! [ -e " + y.path("go") + " ]; do sleep 0.02; done")
+	spec.BatchSize, spec.TrainingSetSize, spec.MaxEpochs = 1, 1, 10
+	y.job("j1", spec)
+	y.plan(on("j1", "cpu:0"))
+	a := y.attempt("j1", "runs", isRunning(1))
+	report := train.AttemptReport{Job: "j1", Attempt: 1, EpochsDone: 5}
+	revision, err := y.reports.Swap(t.Context(), contract.ReportKey("j1", 1), report, 0)
+	y.must(err)
+	y.stop()
+	y.touch("go")
+	folder := attempt.In(installation.Layout{DataDir: y.dir}, "j1", 1)
+	y.until("the program has ended", folder.Ended)
+	y.must(os.Remove(filepath.Join(folder.Path, "exit.json")))
+	y.must(folder.End(attempt.End{ExitedAt: time.Now().Add(-30 * time.Minute), StartedAt: a.StartedAt}))
+	holds := func(reports int) {
+		_, err := y.nodes.Modify(t.Context(), "n1", func(n *train.Node) (bool, error) {
+			n.SeenAt, n.ReportsWaiting = time.Now(), reports
+			return true, nil
+		})
+		y.must(err)
+	}
+	holds(5)
+	y.run()
+	y.attempt("j1", "its end is seen", func(a train.Attempt) bool { return a.Phase == train.PhaseExited })
+	report.EpochsDone = 10
+	_, err = y.reports.Swap(t.Context(), contract.ReportKey("j1", 1), report, revision)
+	y.must(err)
+	holds(0)
+	if end := fact[event.Succeeded](y, "j1", event.FactSucceeded); end.EpochsDone != 10 || end.Note != "" {
+		t.Errorf("%+v", end)
 	}
 }

@@ -3,6 +3,7 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -386,13 +387,16 @@ func (w Wait) Next(left int, now time.Time) Wait {
 // Over reports whether nothing has arrived for so long that nothing will.
 func (w Wait) Over(now time.Time) bool { return now.Sub(w.Since) >= reportPatience }
 
-// ReportsAreDue says whether more may have been reported than has arrived: while the bus was away the agent held the
-// reports, and the exit overtook them. The answer is no once the agent was seen after the exit with none left.
-func ReportsAreDue(a train.Attempt, r train.AttemptReport, job train.Job, agent train.Node, now time.Time) bool {
-	since := now.Sub(a.ExitedAt)
+// ReportsDue returns how many reports the agent of an exited attempt may still hold: while the bus was away the agent
+// held them, and the exit overtook them. It returns 0 once the agent was seen after the exit with none left, and
+// math.MaxInt as long as it was not seen since.
+func ReportsDue(a train.Attempt, r train.AttemptReport, job train.Job, agent train.Node) int {
 	complete := r.Ended != "" || max(r.EpochsDone, job.EpochsDone) >= job.Spec.MaxEpochs
-	if complete || agent.SeenAt.IsZero() || since < 0 || since >= reportPatience {
-		return false
+	switch {
+	case complete || agent.SeenAt.IsZero():
+		return 0
+	case agent.SeenAt.After(a.ExitedAt):
+		return agent.ReportsWaiting
 	}
-	return agent.ReportsWaiting > 0 || !agent.SeenAt.After(a.ExitedAt)
+	return math.MaxInt
 }
