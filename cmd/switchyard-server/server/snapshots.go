@@ -28,6 +28,8 @@ type snapshooter struct {
 	first time.Time
 	// done has the losses that were made good.
 	done map[string]time.Time
+	// ahead has the snapshots of a wrong clock that were logged.
+	ahead map[string]bool
 }
 
 // keepEvery is how often the snapshooter looks for losses.
@@ -53,7 +55,7 @@ func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bu
 	if err != nil {
 		return err
 	}
-	k := &snapshooter{b, g, dir, log, time.Now().Add(firstSnapshot), map[string]time.Time{}}
+	k := &snapshooter{b, g, dir, log, time.Now().Add(firstSnapshot), map[string]time.Time{}, map[string]bool{}}
 	for now := range tick.Every(ctx, keepEvery) {
 		if err := k.round(ctx, now); err != nil && ctx.Err() == nil {
 			log.Warn("buckets are not kept", "error", err)
@@ -64,7 +66,7 @@ func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bu
 
 // round puts back what was lost, and takes a snapshot if it is time.
 func (k *snapshooter) round(ctx context.Context, now time.Time) error {
-	snapshots, err := snapshotsIn(k.dir)
+	snapshots, err := k.until(now)
 	if err != nil {
 		return err
 	}
@@ -93,6 +95,23 @@ func (k *snapshooter) round(ctx context.Context, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// until lists the snapshots up to now. The clock of the machine may have been ahead when one was taken, at the boot for
+// instance: the next one must not wait for that time. A clock that was corrected by less than an interval does no harm.
+func (k *snapshooter) until(now time.Time) ([]snapshot, error) {
+	all, err := snapshotsIn(k.dir)
+	if err != nil {
+		return nil, err
+	}
+	known := len(all)
+	for ; known > 0 && all[known-1].at.After(now.Add(snapshotEvery)); known-- {
+		if late := all[known-1].path; !k.ahead[late] {
+			k.ahead[late] = true
+			k.log.Warn("a snapshot has a time in the future and is left out: the clock was wrong when it was taken. Delete it if its content is of no use", "snapshot", late, "now", now)
+		}
+	}
+	return all[:known], nil
 }
 
 // putBack restores a bucket that was made again.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,5 +63,35 @@ func TestABrokenSnapshotIsNoEnd(t *testing.T) {
 	}
 	if _, err := putBack(t.Context(), b, string(contract.Nodes), older); err == nil || !strings.Contains(err.Error(), older[0].path) {
 		t.Errorf("all are broken: %v", err)
+	}
+}
+
+// The clock of the machine was a year ahead when one snapshot was taken.
+func TestASnapshotOfTheFutureEndsNothing(t *testing.T) {
+	b := bustest.Connect(t, bustest.Start(t), "x")
+	g, err := b.Guard(t.Context(), nil, func([]byte) error { return nil }, func(bus.Loss) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged strings.Builder
+	dir, now := t.TempDir(), time.Now().UTC().Truncate(time.Second)
+	k := &snapshooter{b, g, dir, slog.New(slog.NewTextHandler(&logged, nil)), now, map[string]time.Time{}, map[string]bool{}}
+	future := now.AddDate(1, 0, 0)
+	const hours = 10
+	times := []time.Time{future}
+	for h := range hours {
+		times = append(times, now.Add(time.Duration(h)*snapshotEvery))
+	}
+	for _, at := range times {
+		if err := k.round(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshots, err := snapshotsIn(dir)
+	if err != nil || len(snapshots) != snapshotsKept+1 || !snapshots[snapshotsKept].at.Equal(future) || !snapshots[snapshotsKept-1].at.Equal(times[hours]) {
+		t.Errorf("%v, %v", snapshots, err)
+	}
+	if n := strings.Count(logged.String(), "a time in the future"); n != 1 {
+		t.Errorf("logged %d times: %s", n, logged.String())
 	}
 }
