@@ -130,53 +130,38 @@ func (r *recorder) keep(ctx context.Context, s *session, d effect) error {
 func (r *recorder) deliver(ctx context.Context, d effect) error {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	if d.Fact != nil {
-		subject, err := event.ParseSubject(d.Fact.Subject)
-		if err != nil {
-			return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
-		}
-		if err := r.bus.Publish(ctx, event.Fact{Subject: subject, Key: d.Fact.Key, Time: d.Fact.Time, Body: d.Fact.Body}); err != nil {
-			return err
-		}
-	}
-	if d.NotStopped {
-		return r.storeNotStopped(ctx, d.Report)
-	}
-	_, err := r.store(ctx, d.Report)
-	return err
-}
-
-// storeNotStopped writes in any case: a stop answer that is still being written then fails by its revision.
-func (r *recorder) storeNotStopped(ctx context.Context, change train.AttemptReport) error {
-	_, err := r.reports.Modify(ctx, contract.ReportKey(change.Job, change.Attempt), func(stored *train.AttemptReport) (bool, error) {
-		*stored = merge(*stored, change)
-		stored.StopAnswered = false
-		return true, nil
-	})
-	return err
-}
-
-// DeliverKept stores what the outbox kept.
-func (r *recorder) DeliverKept(ctx context.Context, data []byte) error {
-	var d effect
-	if err := json.Unmarshal(data, &d); err != nil {
-		return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
-	}
-	if err := r.bus.Ready(); err != nil {
+	if err := r.publishFact(ctx, d); err != nil {
 		return err
 	}
-	err := r.deliver(ctx, d)
-	if errors.Is(err, bus.ErrForeign) { // such as one of a job whose records are gone
-		return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
-	}
+	_, err := r.store(ctx, d)
 	return err
 }
 
-// store merges a change into the record of an attempt.
-func (r *recorder) store(ctx context.Context, change train.AttemptReport) (train.AttemptReport, error) {
-	e, err := r.reports.Modify(ctx, contract.ReportKey(change.Job, change.Attempt), func(stored *train.AttemptReport) (bool, error) {
-		merged := merge(*stored, change)
-		changed := merged != *stored
+// publishFact stores the fact of an effect, if it has one.
+func (r *recorder) publishFact(ctx context.Context, d effect) error {
+	if d.Fact == nil {
+		return nil
+	}
+	subject, err := event.ParseSubject(d.Fact.Subject)
+	if err != nil {
+		return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
+	}
+	return r.bus.Publish(ctx, event.Fact{Subject: subject, Key: d.Fact.Key, Time: d.Fact.Time, Body: d.Fact.Body})
+}
+
+// store merges the reports of effects into the record of their attempt. It writes in any case if one of them withdraws
+// a stop answer: an answer that is still being written then fails by its revision.
+func (r *recorder) store(ctx context.Context, effects ...effect) (train.AttemptReport, error) {
+	of := effects[0].Report
+	e, err := r.reports.Modify(ctx, contract.ReportKey(of.Job, of.Attempt), func(stored *train.AttemptReport) (bool, error) {
+		merged, withdrawn := *stored, false
+		for _, d := range effects {
+			merged = merge(merged, d.Report)
+			if d.NotStopped {
+				merged.StopAnswered, withdrawn = false, true
+			}
+		}
+		changed := withdrawn || merged != *stored
 		*stored = merged
 		return changed, nil
 	})
@@ -226,7 +211,7 @@ func (r *recorder) note(ctx context.Context, s *session, change train.AttemptRep
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), busTimeout)
 	defer cancel()
-	stored, err := r.store(ctx, change)
+	stored, err := r.store(ctx, effect{Report: change})
 	if err != nil {
 		r.log.Debug("report not written", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
 		return false

@@ -46,7 +46,7 @@ func (a *API) mustStop(ctx context.Context, c call) bool {
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), busTimeout)
 	defer cancel()
-	r, err := a.store(within, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: !c.overheard, StopAnswered: true})
+	r, err := a.store(within, effect{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: !c.overheard, StopAnswered: true}})
 	if err != nil {
 		a.log.Warn("stop not answered: it could not be recorded", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
 		a.withdrawStop(c)

@@ -1,5 +1,5 @@
-// Package outbox stores on disk what could not be delivered, and delivers it in order as soon as possible. It does
-// not interpret its items.
+// Package outbox stores on disk what could not be delivered, and delivers it as soon as possible. It offers the waiting
+// items in order, many at a time, and does not interpret them.
 package outbox
 
 import (
@@ -32,6 +32,8 @@ const (
 	badSuffix = ".bad"
 	// longestDelay bounds the time between two tries.
 	longestDelay = 2 * time.Second
+	// mostAtOnce bounds the items that are in memory.
+	mostAtOnce = 1000
 )
 
 // Box is a folder of items, one file each: <number>-<hash of its key>.json.
@@ -106,13 +108,14 @@ func (b *Box) Put(key string, data []byte) error {
 	return nil
 }
 
-// Run delivers items in order until ctx ends. An item leaves the box after deliver returned nil for it, so it may be
-// delivered twice and none is lost.
-func (b *Box) Run(ctx context.Context, deliver func(context.Context, []byte) error) error {
+// Run offers the waiting items to deliver, in order, until ctx ends. deliver returns the result of each. An item leaves
+// the box after it was delivered without an error, so it may be delivered twice and none is lost. The others are
+// offered again.
+func (b *Box) Run(ctx context.Context, deliver func(context.Context, [][]byte) []error) error {
 	delay := time.Duration(0)
 	for {
-		i, found := b.first()
-		if !found {
+		items := b.first()
+		if len(items) == 0 {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -120,13 +123,13 @@ func (b *Box) Run(ctx context.Context, deliver func(context.Context, []byte) err
 				continue
 			}
 		}
-		err := b.deliver(ctx, i, deliver)
-		if err == nil {
-			delay = 0
-			continue
-		}
+		done, err := b.deliver(ctx, items, deliver)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // a stop that was asked for
+		}
+		if done > 0 {
+			delay = 0
+			continue
 		}
 		b.log.Debug("outbox waits", "items", b.Len(), "error", err)
 		delay = min(max(2*delay, 50*time.Millisecond), longestDelay)
@@ -134,33 +137,57 @@ func (b *Box) Run(ctx context.Context, deliver func(context.Context, []byte) err
 	}
 }
 
-func (b *Box) first() (item, bool) {
+// first returns the items that have waited longest.
+func (b *Box) first() []item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.items) == 0 {
-		return item{}, false
-	}
-	return b.items[0], true
+	return slices.Clone(b.items[:min(len(b.items), mostAtOnce)])
 }
 
-func (b *Box) deliver(ctx context.Context, i item, deliver func(context.Context, []byte) error) error {
-	path := filepath.Join(b.dir, i.name())
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = deliver(ctx, data)
-	}
-	switch {
-	case err == nil, errors.Is(err, os.ErrNotExist):
-		err = os.Remove(path)
-	case errors.Is(err, ErrUnreadable):
-		b.log.Error("outbox skips an unreadable item", "file", path+badSuffix, "error", err)
-		err = os.Rename(path, path+badSuffix)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("deliver %s: %w", i.name(), err)
+// deliver offers items and removes those that were delivered. It returns their number, and why the first other one
+// stays.
+func (b *Box) deliver(ctx context.Context, items []item, deliver func(context.Context, [][]byte) []error) (done int, err error) {
+	contents, broken := b.read(items)
+	results := append(deliver(ctx, contents), broken)
+	gone := map[uint64]bool{}
+	for i, item := range items[:min(len(items), len(results))] {
+		if stays := b.settle(item, results[i]); stays == nil {
+			gone[item.number] = true
+		} else if err == nil {
+			err = fmt.Errorf("deliver %s: %w", item.name(), stays)
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.items = b.items[1:]
-	return nil
+	b.items = slices.DeleteFunc(b.items, func(i item) bool { return gone[i.number] })
+	return len(gone), err
+}
+
+// read returns the contents of items up to one that cannot be read, and why it cannot: what is behind it must not
+// overtake it.
+func (b *Box) read(items []item) (contents [][]byte, broken error) {
+	for _, i := range items {
+		data, err := os.ReadFile(filepath.Join(b.dir, i.name()))
+		if err != nil {
+			return contents, err
+		}
+		contents = append(contents, data)
+	}
+	return contents, nil
+}
+
+// settle removes an item that was delivered or does not exist, and renames one that never can be. Any other one stays.
+func (b *Box) settle(i item, result error) error {
+	path := filepath.Join(b.dir, i.name())
+	switch {
+	case result == nil:
+		result = os.Remove(path)
+	case errors.Is(result, ErrUnreadable):
+		b.log.Error("outbox skips an unreadable item", "file", path+badSuffix, "error", result)
+		result = os.Rename(path, path+badSuffix)
+	}
+	if errors.Is(result, os.ErrNotExist) {
+		return nil
+	}
+	return result
 }

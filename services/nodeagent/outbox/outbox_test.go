@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,14 +41,19 @@ func run(t *testing.T, b *Box, n int, deliver func(string) error) []string {
 	var taken []string
 	var running conc.WaitGroup
 	running.Go(func() {
-		if err := b.Run(ctx, func(_ context.Context, data []byte) error {
-			if err := deliver(string(data)); err != nil {
-				return err
+		if err := b.Run(ctx, func(_ context.Context, items [][]byte) []error {
+			results := make([]error, len(items))
+			for i, data := range items {
+				if results[i] = deliver(string(data)); results[i] == nil {
+					taken = append(taken, string(data))
+				} else if !errors.Is(results[i], ErrUnreadable) { // the others keep their place
+					return slices.Concat(results[:i], slices.Repeat(results[i:i+1], len(items)-i))
+				}
 			}
-			if taken = append(taken, string(data)); len(taken) == n {
+			if len(taken) == n {
 				cancel()
 			}
-			return nil
+			return results
 		}); err != nil {
 			t.Error(err)
 		}
@@ -108,6 +114,69 @@ func TestAnUnreadableItemDoesNotBlockTheOthers(t *testing.T) {
 	}
 	if aside, err := filepath.Glob(filepath.Join(dir, "*"+badSuffix)); len(aside) != 1 || err != nil {
 		t.Errorf("put aside: %q, error %v", aside, err)
+	}
+}
+
+// Some items may be delivered before others, which keep their order.
+func TestWhatIsLeftStaysInOrder(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir, 100)
+	put(t, b, "a", "b", "c", "d")
+	var offered []string
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := b.Run(ctx, func(_ context.Context, items [][]byte) []error {
+		results := make([]error, len(items))
+		for i, data := range items {
+			if offered = append(offered, strings.TrimPrefix(string(data), "data of ")); len(items) > 2 && i%2 == 0 {
+				results[i] = errors.New("not yet")
+			}
+		}
+		if len(items) == 2 {
+			cancel()
+		}
+		return results
+	})
+	if want := "a b c d a c"; err != nil || strings.Join(offered, " ") != want {
+		t.Errorf("%q, %v, want %s", offered, err, want)
+	}
+	if n := open(t, dir, 100).Len(); n != 0 {
+		t.Errorf("%d items left on disk", n)
+	}
+}
+
+// A file that cannot be read holds up those behind it.
+func TestAFileThatCannotBeReadKeepsItsPlace(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir, 100)
+	put(t, b, "a", "b", "c")
+	path := filepath.Join(dir, b.items[1].name())
+	kept, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	var offered []string
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = b.Run(ctx, func(_ context.Context, items [][]byte) []error {
+		for _, data := range items {
+			offered = append(offered, string(data))
+		}
+		if len(items) == 0 {
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, kept, 0o600)); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(offered) == 3 {
+			cancel()
+		}
+		return make([]error, len(items))
+	})
+	if want := []string{"data of a", "data of b", "data of c"}; err != nil || !slices.Equal(offered, want) {
+		t.Errorf("%q, %v", offered, err)
 	}
 }
 
