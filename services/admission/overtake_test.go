@@ -15,7 +15,7 @@ import (
 // for a job without a verdict.
 func TestAWishOvertakesALongQueueOfFacts(t *testing.T) {
 	b := newBench(t)
-	d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}}, slog.New(slog.DiscardHandler), newMeters(nil))
+	d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, looking(b.root), slog.New(slog.DiscardHandler), newMeters(nil))
 	turn := func(from int) {
 		t.Helper()
 		for _, m := range b.messages(event.StreamJobs)[from:] {

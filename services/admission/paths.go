@@ -7,9 +7,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/look"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
@@ -21,40 +25,68 @@ type folders struct {
 	// asSubmitters says that jobs run as the users who submitted them. Then the kernel decides which folders they may use,
 	// and admission, which may see fewer, looks at none.
 	asSubmitters bool
+	// looks inspects paths. All submissions share it.
+	looks *look.Looks[fit.Path]
 }
 
-// resolve resolves the folders and the script of a job on this machine.
+// resolve resolves the folders and the script of a job on this machine. It looks at all of them side by side, since one
+// that does not answer takes seconds.
 func (f folders) resolve(id train.JobID, spec train.Spec) fit.Paths {
 	if f.asSubmitters {
 		return unseen(spec)
 	}
-	paths := fit.Paths{
-		CustomDir: inspect(spec.CustomDir), SnapshotsDir: inspect(spec.SnapshotsDir), DatasetsDir: inspect(spec.DatasetsDir), WorkDir: inspect(spec.WorkDir),
-	}
-	paths.Data = addressOf(spec.DataURL)
-	if paths.Data.Scheme == fileScheme {
-		paths.Data.File = inspect(paths.Data.Path)
-		if paths.Data.File.Resolved != "" {
-			paths.Data.Resolved = (&url.URL{Scheme: fileScheme, Path: paths.Data.File.Resolved}).String()
+	paths, roots := fit.Paths{Data: addressOf(spec.DataURL)}, make([]fit.Path, len(f.roots))
+	var looking conc.WaitGroup
+	see := func(name string, found *fit.Path) {
+		if filepath.IsAbs(name) {
+			looking.Go(func() { *found = f.at(name) })
 		}
+	}
+	see(spec.CustomDir, &paths.CustomDir)
+	see(spec.SnapshotsDir, &paths.SnapshotsDir)
+	see(spec.DatasetsDir, &paths.DatasetsDir)
+	see(spec.WorkDir, &paths.WorkDir)
+	if paths.Data.Scheme == fileScheme {
+		see(paths.Data.Path, &paths.Data.File)
+	}
+	for i, root := range f.roots {
+		see(root, &roots[i])
+	}
+	looking.Wait()
+	if script := onHost(spec, paths); script != "" {
+		see(script, &paths.Script)
+		looking.Wait()
+	}
+	if file := paths.Data.File.Resolved; file != "" {
+		paths.Data.Resolved = (&url.URL{Scheme: fileScheme, Path: file}).String()
 	}
 	for _, p := range []*fit.Path{&paths.CustomDir, &paths.SnapshotsDir, &paths.DatasetsDir} {
 		p.Exposes = p.IsFolder && f.data.Exposed(p.Resolved, id)
 	}
 	// A job that starts in a folder around the data folder gets nothing mounted, and does not see it.
 	paths.WorkDir.Exposes = paths.WorkDir.IsFolder && f.data.Holds(paths.WorkDir.Resolved) && f.data.Exposed(paths.WorkDir.Resolved, id)
-	if script := onHost(spec, paths); script != "" {
-		paths.Script = inspect(script)
-	}
-	seen := map[string]bool{}
-	for _, root := range f.roots {
-		// A root that does not exist allows nothing.
-		if found := inspect(root); found.IsFolder && !seen[found.Resolved] {
-			seen[found.Resolved] = true
-			paths.Roots = append(paths.Roots, found.Resolved)
+	paths.Roots = allowed(roots)
+	return paths
+}
+
+// allowed returns where the roots lead. A root that does not exist allows nothing. A root that hangs is there: a job in
+// it is refused for that reason, and not because it lay outside.
+func allowed(roots []fit.Path) (all []string) {
+	for _, root := range roots {
+		if (root.IsFolder || root.Hangs) && !slices.Contains(all, root.Resolved) {
+			all = append(all, root.Resolved)
 		}
 	}
-	return paths
+	return all
+}
+
+// at inspects a path.
+func (f folders) at(name string) fit.Path {
+	found, err := f.looks.At(name)
+	if err != nil {
+		return fit.Path{Resolved: filepath.Clean(name), Fault: err.Error(), Hangs: true}
+	}
+	return found
 }
 
 const fileScheme = "file"
@@ -103,11 +135,8 @@ func onHost(spec train.Spec, paths fit.Paths) string {
 	return script
 }
 
-// inspect follows symbolic links. It ignores paths that are not absolute.
+// inspect follows symbolic links. It does not return while a file system on the way hangs.
 func inspect(name string) fit.Path {
-	if !filepath.IsAbs(name) {
-		return fit.Path{}
-	}
 	resolved, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return missing(name, err)

@@ -2,18 +2,25 @@ package admission
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/look"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
+
+// looking returns folders below roots, as they are on this machine.
+func looking(roots ...string) folders {
+	return folders{roots: roots, looks: look.New(inspect)}
+}
 
 func TestResolve(t *testing.T) {
 	b := t.TempDir()
@@ -37,7 +44,7 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := train.Spec{CustomDir: inside, SnapshotsDir: filepath.Join(inside, "link"), DatasetsDir: filepath.Join(inside, "none"), WorkDir: filepath.Join(inside, "loop"), ScriptPath: "/custom/a.py"}
-	got := folders{roots: []string{inside, inside + "/.", filepath.Join(real, "no root"), "relative"}}.resolve("j", spec)
+	got := looking(inside, inside+"/.", filepath.Join(real, "no root"), "relative").resolve("j", spec)
 	want := fit.Paths{
 		Roots: []string{inside}, CustomDir: fit.Path{Resolved: inside, IsFolder: true}, SnapshotsDir: fit.Path{Resolved: outside, IsFolder: true},
 		DatasetsDir: fit.Path{Resolved: filepath.Join(inside, "none"), Fault: "does not exist on this machine"}, WorkDir: fit.Path{Resolved: filepath.Join(inside, "loop"), Fault: "EvalSymlinks: too many links"},
@@ -84,7 +91,8 @@ func TestWhatLiesOutsideIsNotTold(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(real, "out", "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := folders{roots: []string{filepath.Join(real, "in")}, data: installation.Layout{DataDir: data}}
+	f := looking(filepath.Join(real, "in"))
+	f.data.DataDir = data
 	for path, want := range map[string]string{
 		"out": "OutsideRoots", "out/folder": "OutsideRoots", "out/file": "OutsideRoots", "out/none": "OutsideRoots",
 		"in/to-folder": "OutsideRoots", "in/to-file": "OutsideRoots", "in/to-none": "OutsideRoots", "in/to-shut": "OutsideRoots", "in/none": "NoSuchFolder", "in/database": "",
@@ -120,8 +128,72 @@ func TestAddressesAreResolved(t *testing.T) {
 		"https://me:p@example.org/a?b=c": {Scheme: "https", Host: "example.org", Path: "/a", Named: true},
 		"file://" + link:                 {Scheme: "file", Path: link, File: fit.Path{Resolved: set, IsFolder: true}, Resolved: "file://" + real + "/a%20set"},
 	} {
-		if diff := cmp.Diff(want, folders{}.resolve("j", train.Spec{DataURL: address}).Data); diff != "" {
+		if diff := cmp.Diff(want, looking().resolve("j", train.Spec{DataURL: address}).Data); diff != "" {
 			t.Errorf("%s: %s", address, diff)
 		}
 	}
+}
+
+// hanging inspects paths, and does not return for those below a folder until the test ends.
+func hanging(t *testing.T, below string) func(string) fit.Path {
+	t.Helper()
+	back := make(chan struct{})
+	t.Cleanup(func() { close(back) })
+	return func(path string) fit.Path {
+		if strings.HasPrefix(path, below) {
+			<-back
+		}
+		return inspect(path)
+	}
+}
+
+// Folders of a file server that does not answer, and a root that is its, refuse the jobs in them only.
+func TestARootThatHangsRefusesWhatLiesInIt(t *testing.T) {
+	synctest.Test(t, refusesWhatLiesInIt)
+}
+
+func refusesWhatLiesInIt(t *testing.T) {
+	real, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := folders{roots: []string{real, "/away"}, looks: look.New(hanging(t, "/away"))}
+	for _, tc := range []struct {
+		spec train.Spec
+		want string
+	}{
+		{train.Spec{CustomDir: "/away/code", SnapshotsDir: "/away/saved", DataURL: "file:///away/data"}, "FileSystemHangs FileSystemHangs FileSystemHangs"},
+		{train.Spec{CustomDir: "/away/code", ScriptPath: "/custom/a.py"}, "FileSystemHangs"},
+		{train.Spec{ScriptPath: "/away/a.py"}, "FileSystemHangs"},
+		{train.Spec{CustomDir: real}, ""},
+		{train.Spec{CustomDir: "/etc"}, "OutsideRoots"},
+	} {
+		tc.spec.Name = "x"
+		if tc.spec.ScriptPath == "" {
+			tc.spec.Command = []string{"true"}
+		}
+		var codes []string
+		for _, r := range fit.Check(tc.spec, fit.Identity{User: "ann", Tenant: "t"}, fit.Inventory{}, f.resolve("j", tc.spec)).Reasons {
+			codes = append(codes, r.Code)
+		}
+		if got := strings.Join(codes, " "); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.spec, got, tc.want)
+		}
+	}
+}
+
+// A person names a folder of a file server that does not answer. The jobs of others are admitted.
+func TestAFolderThatHangsHoldsUpNobody(t *testing.T) {
+	b := newBench(t)
+	away := filepath.Join(b.root, "away")
+	b.inspect = hanging(t, away)
+	putNode(b)
+	stop := b.serve()
+	b.send("yard.job.hangs.submitted.v1", fmt.Sprintf(`{"name":"n","command":["true"],"custom_dir":%q}`, away))
+	b.send("yard.job.fine.submitted.v1", `{"name":"n","command":["true"]}`)
+	b.await("fine", inState(train.StateQueued))
+	if job := b.await("hangs", inState(train.StateRejected)); !strings.Contains(job.Message, "does not answer") {
+		t.Errorf("refused because %s", job.Message)
+	}
+	stop()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/look"
 	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
@@ -33,10 +34,12 @@ const consumerName = "admission"
 type Service struct {
 	run.Alone
 	config settings.Admission
+	// inspect follows a path on this machine.
+	inspect func(path string) fit.Path
 }
 
 // New makes the service.
-func New(c settings.Admission) *Service { return &Service{consumerName, c} }
+func New(c settings.Admission) *Service { return &Service{consumerName, c, inspect} }
 
 // Run consumes the facts of jobs until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -51,7 +54,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	who := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
-	d := newHandler(b, jobs, who, folders{s.config.AllowRoots, installation.Layout{DataDir: p.Common.DataDir}, s.config.AsSubmitters()}, p.Log, newMeters(p.Metrics))
+	where := folders{s.config.AllowRoots, installation.Layout{DataDir: p.Common.DataDir}, s.config.AsSubmitters(), look.New(s.inspect)}
+	d := newHandler(b, jobs, who, where, p.Log, newMeters(p.Metrics))
 	if d.seal, err = openSeal(ctx, identity.Keys(p.Common.KeysDir()), b, jobs, p.Log); err != nil {
 		return err
 	}

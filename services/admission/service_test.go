@@ -43,6 +43,8 @@ type bench struct {
 	mlflow settings.MLflow
 	// tracing is where traces go.
 	tracing settings.Tracing
+	// inspect follows a path in place of the service's own function.
+	inspect func(string) fit.Path
 }
 
 // until is a context that ends with the test, or earlier.
@@ -77,6 +79,9 @@ func (b *bench) serve() (stop func()) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision", Notify: b.notify, MLflow: b.mlflow, Tracing: b.tracing, MaxArray: 1000})
+	if b.inspect != nil {
+		s.inspect = b.inspect
+	}
 	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.data, Node: "n"}
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
 	stopped := false
@@ -382,7 +387,7 @@ func TestASpoiledRecordIsSetAside(t *testing.T) {
 func TestACrashAnywhereIsHarmless(t *testing.T) {
 	b := newBench(t)
 	fresh := func() *handler {
-		return newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}}, slog.New(slog.DiscardHandler), newMeters(nil))
+		return newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, looking(b.root), slog.New(slog.DiscardHandler), newMeters(nil))
 	}
 	// Meanwhile the machines changed, so that a new verdict would differ.
 	changed := func() *handler {
@@ -449,7 +454,7 @@ func TestAStaleRecordIsReadAgain(t *testing.T) {
 	b := newBench(t)
 	handlers := [2]*handler{}
 	for i := range handlers {
-		handlers[i] = newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, folders{roots: []string{b.root}},
+		handlers[i] = newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, looking(b.root),
 			slog.New(slog.DiscardHandler), newMeters(nil))
 	}
 	b.send("yard.job.a.submitted.v1", b.spec())

@@ -87,6 +87,8 @@ type Path struct {
 	Resolved string
 	Fault    string
 	IsFolder bool
+	// Hangs is set if its file system does not answer.
+	Hangs bool
 	// Exposes is set for a folder through which a job would reach the data folder of Switchyard.
 	Exposes bool
 }

@@ -194,7 +194,7 @@ func (c *checker) script() {
 	case c.spec.Image == "" && !path.IsAbs(script):
 		c.refuse("RelativePath", "script_path", "", "want an absolute path as the job sees it, found %s", quote(script))
 	case c.paths.Script.Fault != "" && c.inRoots(c.paths.Script):
-		c.refuse("NoSuchFile", "script_path", "", "%s: %s", quote(script), c.paths.Script.Fault)
+		c.missing("NoSuchFile", "script_path", "", script, c.paths.Script)
 	case c.paths.Script.IsFolder && c.inRoots(c.paths.Script):
 		c.refuse("NotAFile", "script_path", "", "%s is a folder", quote(script))
 	}
@@ -262,7 +262,7 @@ func (c *checker) dataHere(u Address) {
 	case !c.inRoots(u.File):
 		c.refuse("PathNotAllowed", "data_url", "name one below "+strings.Join(c.paths.Roots, ", "), "%s lies in none of the folders that jobs may use", quote(u.Path))
 	case u.File.Fault != "":
-		c.refuse("NoSuchFile", "data_url", "", "%s: %s", quote(u.Path), u.File.Fault)
+		c.missing("NoSuchFile", "data_url", "", u.Path, u.File)
 	}
 }
 
@@ -295,13 +295,21 @@ func (c *checker) folder(field, asked string, found Path) {
 			"use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root",
 			"%s lies outside the allowed folders", quote(asked))
 	case found.Fault != "":
-		c.refuse("NoSuchFolder", field, "create it first, readable for the scheduler", "%s: %s", quote(asked), found.Fault)
+		c.missing("NoSuchFolder", field, "create it first, readable for the scheduler", asked, found)
 	case !found.IsFolder:
 		c.refuse("NotAFolder", field, "", "%s is no folder", quote(asked))
 	case found.Exposes:
 		c.refuse("DataFolder", field, "name another folder, or one below it",
 			"%s contains or lies in the data folder of Switchyard, with the secrets of other jobs", quote(asked))
 	}
+}
+
+// missing refuses a path that could not be followed to its end.
+func (c *checker) missing(code, field, hint, asked string, found Path) {
+	if found.Hangs {
+		code, hint = "FileSystemHangs", "submit again once `ls` answers there on the scheduler's machine, or ask the operator to mount its file system again"
+	}
+	c.refuse(code, field, hint, "%s: %s", quote(asked), found.Fault)
 }
 
 // inRoots reports whether a path leads into an allowed folder.
