@@ -369,7 +369,7 @@ func (k *KV[T]) watchOnce(ctx context.Context, patterns []string, f message, syn
 	var listening conc.WaitGroup
 	listening.Go(func() {
 		defer end()
-		k.missesNothing(round, len(patterns) > 0, &seen)
+		k.misses(round, checkInterval, patterns, &seen)
 	})
 	err = k.scan(round, patterns, f, &seen, func() {
 		seen.Store(max(seen.Load(), newest)) // what was newest then is listed, or has gone
@@ -380,10 +380,9 @@ func (k *KV[T]) watchOnce(ctx context.Context, patterns []string, f message, syn
 	return err
 }
 
-// missesNothing returns when ctx ends, and when a watcher has not seen the newest revision for a while. A narrow
-// watcher cannot know what it should have seen, and lists its few keys again.
-func (k *KV[T]) missesNothing(ctx context.Context, narrow bool, seen *atomic.Uint64) {
-	check := time.NewTicker(checkInterval)
+// misses returns true when a watcher has not seen the newest revision of its keys for a while, and false when ctx ends.
+func (k *KV[T]) misses(ctx context.Context, interval time.Duration, patterns []string, seen *atomic.Uint64) bool {
+	check := time.NewTicker(interval)
 	defer check.Stop()
 	if k.bus.OfNode() {
 		check.Stop() // who polls asks anyway
@@ -391,35 +390,65 @@ func (k *KV[T]) missesNothing(ctx context.Context, narrow bool, seen *atomic.Uin
 	for before := uint64(0); ; {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-check.C:
 		}
-		if narrow {
-			return
-		}
-		newest, err := k.bus.LastSequence(ctx, bucketPrefix+k.bucket)
+		end, err := k.bus.LastSequence(ctx, bucketPrefix+k.bucket)
 		if err != nil {
 			continue
 		}
-		if had := seen.Load(); had > 0 && (newest < had || had < before) {
+		newest, err := k.newest(ctx, end, patterns)
+		if err != nil {
+			continue
+		}
+		if had := seen.Load(); had > 0 && (end < had || had < before) {
 			k.bus.log.Warn("bucket is listed again: changes did not come", "bucket", k.bucket, "revision", had, "newest", newest)
-			return
+			return true
 		}
 		before = newest
 	}
 }
 
-// scan reads the newest value of each key and then the changes until ctx ends. From the end of the list on it notes the
-// newest revision.
-func (k *KV[T]) scan(ctx context.Context, patterns []string, f message, newest *atomic.Uint64, synced func()) error {
+// newest returns the newest revision of the keys that match patterns, in a bucket that ends at a revision. The list of
+// these keys would say the same, but there can be a million of them. No direct read takes a wildcard.
+func (k *KV[T]) newest(ctx context.Context, end uint64, patterns []string) (newest uint64, err error) {
+	if len(patterns) == 0 {
+		return end, nil
+	}
+	for _, filter := range k.filters(patterns) {
+		try, cancel := exchange(ctx)
+		last, err := k.bus.messages.GetLastMsg(bucketPrefix+k.bucket, filter, nats.Context(try))
+		cancel()
+		if errors.Is(err, nats.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look at %s: %w", filter, err)
+		}
+		newest = max(newest, last.Sequence)
+	}
+	return newest, nil
+}
+
+// filters returns the subjects of the keys that match patterns; all if there are none.
+func (k *KV[T]) filters(patterns []string) []string {
 	if len(patterns) == 0 {
 		patterns = []string{">"}
 	}
-	prefix := "$KV." + k.bucket + "."
 	filters := make([]string, len(patterns))
 	for i, p := range patterns {
-		filters[i] = prefix + p
+		filters[i] = k.prefix() + p
 	}
+	return filters
+}
+
+// prefix begins the subjects of all keys.
+func (k *KV[T]) prefix() string { return "$KV." + k.bucket + "." }
+
+// scan reads the newest value of each key and then the changes until ctx ends. From the end of the list on it notes the
+// newest revision.
+func (k *KV[T]) scan(ctx context.Context, patterns []string, f message, newest *atomic.Uint64, synced func()) error {
+	prefix, filters := k.prefix(), k.filters(patterns)
 	if k.bus.OfNode() {
 		return k.poll(ctx, filters, f, newest, synced)
 	}
