@@ -15,6 +15,10 @@ type app struct{ *console.Console }
 // Main runs the command line, argv[0] included, and returns the exit code.
 func Main(argv []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{&console.Console{Stdin: stdin, Stdout: stdout, Stderr: stderr}}
+	return a.Run(a.root(), argv[1:])
+}
+
+func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "switchyard-lab",
 		Short: "Plays published measurements and workloads against Switchyard's own code",
@@ -25,5 +29,5 @@ Exit codes: 0 ok, 1 error, 2 usage, 4 the bus cannot be reached.`,
 		PersistentPreRunE: a.Accept("table", "json", "csv"),
 	}
 	root.AddCommand(a.simulateCommand(), a.workloadCommand(), a.netCommand(), a.predictCommand())
-	return a.Run(root, argv[1:])
+	return root
 }

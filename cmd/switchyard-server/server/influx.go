@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) influxCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "influx", Short: "Prepare a time-series database", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "influx", Short: "Prepare a time-series database"}
 	cmd.AddCommand(a.influxSetupCommand())
 	return cmd
 }

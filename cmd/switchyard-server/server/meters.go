@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) energyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "energy", Short: "Look at the energy meters of this machine", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "energy", Short: "Look at the energy meters of this machine"}
 	cmd.AddCommand(a.energyCheckCommand())
 	return cmd
 }

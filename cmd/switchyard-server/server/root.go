@@ -19,9 +19,13 @@ type app struct{ *console.Console }
 // messages begin.
 func Main(argv []string, stdout, stderr io.Writer) int {
 	a := &app{&console.Console{Stdout: stdout, Stderr: stderr}}
+	return a.Run(a.root(argv), argv[1:])
+}
+
+func (a *app) root(argv []string) *cobra.Command {
 	root := &cobra.Command{Use: filepath.Base(argv[0]), Short: "Runs the services of Switchyard and an embedded bus", Version: build.This().Version}
 	net := &cobra.Command{Use: "net", Short: "Run one part of the network's probing, without a bus"}
 	net.AddCommand(a.netRoles()...)
 	root.AddCommand(a.upCommand(), a.busCommand(), a.backupCommand(), a.restoreCommand(), a.repairCommand(), a.influxCommand(), a.energyCommand(), a.referenceCommand(), a.manualCommand(), net)
-	return a.Run(root, argv[1:])
+	return root
 }

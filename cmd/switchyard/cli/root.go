@@ -32,7 +32,12 @@ import (
 // Main runs the command line, argv[0] included, and returns the exit code. Under the name of a compatible command it is
 // that command.
 func Main(argv []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &console.Console{Stdin: stdin, Stdout: stdout, Stderr: stderr}
+	a, args := &console.Console{Stdin: stdin, Stdout: stdout, Stderr: stderr}, compat.Args(argv)
+	return a.Run(newRoot(a, args), args)
+}
+
+// newRoot makes the tree of commands, or as much of it as a command line needs.
+func newRoot(a *console.Console, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "switchyard",
 		Short: "Runs a team's training jobs on its GPUs, and accounts for every joule",
@@ -44,14 +49,13 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 	}
 	root.Version = build.This().Version
 	root.AddCommand(serverCommands()...)
-	args := compat.Args(argv)
 	for _, commands := range [][]console.Command{jobs.Commands(), otherCommands()} {
 		if a.Add(root, commands...); len(args) > 0 && slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == args[0] }) {
 			break // making the others takes longer than some commands run
 		}
 	}
 	group(root)
-	return a.Run(root, args)
+	return root
 }
 
 // group puts the commands into the groups that --help shows.

@@ -10,9 +10,9 @@ import (
 func serverCommands() []*cobra.Command {
 	reference := sibling.Command("Print the configuration reference as Markdown", "reference")
 	reference.Hidden = true
-	influx := &cobra.Command{Use: "influx", Short: "Prepare a time-series database", Args: cobra.NoArgs}
+	influx := &cobra.Command{Use: "influx", Short: "Prepare a time-series database"}
 	influx.AddCommand(sibling.Command("Make the buckets, retention and downsampling that the energy service needs", "influx", "setup"))
-	energy := &cobra.Command{Use: "energy", Short: "Look at the energy meters of this machine", Args: cobra.NoArgs}
+	energy := &cobra.Command{Use: "energy", Short: "Look at the energy meters of this machine"}
 	energy.AddCommand(sibling.Command("Compare the energy meters of this machine with each other and with the model", "energy", "check"))
 	return []*cobra.Command{
 		sibling.Command("Run the eight services on this machine, around an embedded bus", "up"),

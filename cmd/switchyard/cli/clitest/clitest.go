@@ -8,6 +8,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -95,6 +97,31 @@ func Execute(commands []console.Command, stdin string, args ...string) (code int
 	a.Add(root, commands...)
 	code = a.Run(root, args)
 	return code, stdout.String(), stderr.String()
+}
+
+// RefuseUnknownWords gives each group of commands below root a word that it does not have. run runs a command line of
+// the same program.
+func RefuseUnknownWords(t *testing.T, root *cobra.Command, run func(args ...string) (code int, said string)) {
+	t.Helper()
+	root.InitDefaultCompletionCmd()
+	var walk func(group *cobra.Command, path ...string)
+	walk = func(group *cobra.Command, path ...string) {
+		for _, cmd := range group.Commands() {
+			walk(cmd, append(slices.Clone(path), cmd.Name())...)
+		}
+		switch {
+		case !group.HasSubCommands():
+		case group.Runnable():
+			if group.ValidateArgs([]string{"nope"}) == nil {
+				t.Errorf("%v nope: the group runs with any word", path)
+			}
+		default:
+			if code, said := run(append(slices.Clone(path), "nope")...); code != exit.Usage || !strings.Contains(said, `unknown command "nope"`) {
+				t.Errorf("%v nope: exit %d, %s", path, code, said)
+			}
+		}
+	}
+	walk(root)
 }
 
 // Printed gives what was printed since it was last asked.

@@ -25,8 +25,6 @@ func nodeCommand(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Keep jobs off nodes and devices, and show what is kept off",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(nodeListCommand(a))
 	for _, o := range []order{

@@ -50,8 +50,6 @@ func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compat",
 		Short: "Install run-scheduler, scheduler-state, scheduler-cancel-job and scheduler-get-logs",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(compatInstallCommand(a), compatRunCommand(a), compatStateCommand(a), compatCancelCommand(a), compatLogsCommand(a))
 	return cmd

@@ -18,7 +18,7 @@ import (
 
 // Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check and show the configuration", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Check and show the configuration"}
 	cmd.AddCommand(checkCommand(a), showCommand(a), schemaCommand(a))
 	return cmd
 }

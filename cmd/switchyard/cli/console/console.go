@@ -30,6 +30,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/sheet"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Console is the terminal, the output format and the bus of a command.
@@ -74,7 +75,11 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
-	err := root.ExecuteContext(ctx)
+	root.InitDefaultCompletionCmd(args...)
+	err := unknownCommand(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	var coded *exit.Error
 	if err != nil && !a.accepted && !errors.As(err, &coded) {
 		err = exit.Usagef("%v", err)
@@ -83,6 +88,30 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 		fmt.Fprintf(a.Stderr, "%s: %v\n", root.Name(), err)
 	}
 	return exit.Code(err)
+}
+
+// unknownCommand returns the error of a word that a group of commands does not have. Cobra refuses an unknown command
+// below root alone; for the others it prints the help of their group, and a script with a typo would go on.
+func unknownCommand(root *cobra.Command, args []string) error {
+	group, rest, err := root.Find(args)
+	if err != nil || group.Runnable() || group.ParseFlags(rest) != nil {
+		return nil //nolint:nilerr // cobra finds the same error, or help is asked for
+	}
+	words := group.Flags().Args()
+	if len(words) == 0 {
+		return nil
+	}
+	var names []string
+	for _, cmd := range group.Commands() {
+		if !cmd.Hidden {
+			names = append(names, cmd.Name())
+		}
+	}
+	fix := fmt.Sprintf("`%s --help` lists its commands", group.CommandPath())
+	if near := train.NearMiss(words[0], names); near != "" {
+		fix = "did you mean " + near + "?"
+	}
+	return exit.Errorf(exit.Usage, fix, "unknown command %q for %q", words[0], group.CommandPath())
 }
 
 // Connect opens the bus for one command.

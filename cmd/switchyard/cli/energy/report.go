@@ -32,7 +32,7 @@ type reportOptions struct {
 
 // Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "report", Short: "Report the energy used", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "report", Short: "Report the energy used"}
 	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	cmd.AddCommand(reportEnergyCommand(a))
 	return cmd

@@ -24,7 +24,7 @@ import (
 func Commands() []console.Command { return []console.Command{userCommand, tenantCommand, openCommand} }
 
 func userCommand(a *console.Console) *cobra.Command {
-	cmd := parent("user", "Give people a role and a tenant")
+	cmd := &cobra.Command{Use: "user", Short: "Give people a role and a tenant"}
 	var role, tenant string
 	set := &cobra.Command{
 		Use:   "set NAME",
@@ -70,7 +70,7 @@ users of the installation's own tenant. The roles, and what each may do, are in 
 }
 
 func tenantCommand(a *console.Console) *cobra.Command {
-	cmd := parent("tenant", "Bound what the jobs of a tenant may take")
+	cmd := &cobra.Command{Use: "tenant", Short: "Bound what the jobs of a tenant may take"}
 	set := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Bound what the jobs of a tenant may take together",
@@ -131,10 +131,6 @@ go on, and others wait for the first of the next month (UTC).`,
 	}
 	cmd.AddCommand(list, set)
 	return cmd
-}
-
-func parent(use, short string) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 }
 
 // parseBound reads a number, or none for no bound.
