@@ -99,18 +99,28 @@ func describeExperiment(a *console.Console, r conduct.Record) error {
 	if e.Objective.Minimise {
 		goal = "minimise "
 	}
-	fmt.Fprintf(a.Stdout, "experiment %s: %s\n", r.ID, join(string(r.State), render.EscapeText(r.Message)))
+	headline(a, r)
 	fmt.Fprintf(a.Stdout, "  search     %s of at most %s, %d at a time, seed %d\n", e.Search.Algorithm, render.Plural(e.Search.Trials, "trial"), e.Concurrency, e.Search.Seed)
 	fmt.Fprintf(a.Stdout, "  objective  %s%s, mode %s\n", goal, e.Objective, e.Mode)
 	fmt.Fprintf(a.Stdout, "  time       %s\n", render.Duration(l.Seconds))
 	if r.Recurs != nil {
 		fmt.Fprintf(a.Stdout, "  recurs     experiment %s was the same: one trial with its best parameters, and no probes\n", r.Recurs.Of)
 	}
+	bestLine(a, r)
+	fmt.Fprintln(a.Stdout)
+	return resultsTable(a, r)
+}
+
+// headline says how far an experiment is, and why it has ended.
+func headline(a *console.Console, r conduct.Record) {
+	fmt.Fprintf(a.Stdout, "experiment %s: %s\n", r.ID, join(string(r.State), render.EscapeText(r.Message)))
+}
+
+// bestLine names the best trial, once one has a result.
+func bestLine(a *console.Console, r conduct.Record) {
 	if best, score, ok := r.Best(); ok {
 		fmt.Fprintf(a.Stdout, "  best       trial %d: %.5g with %s\n", best.ID, r.Own(score), render.EscapeText(conduct.Words(best.Params)))
 	}
-	fmt.Fprintln(a.Stdout)
-	return resultsTable(a, r)
 }
 
 func join(state, message string) string {

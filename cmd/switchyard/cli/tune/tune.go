@@ -48,7 +48,9 @@ func tuneRunCommand(a *console.Console) *cobra.Command {
 		Use:   "run [FILE]",
 		Short: "Submit an experiment from a file",
 		Long: `Publishes one message to yard.tune.<id>.submitted.v1 and waits until the experiment has begun or is refused. The file is an experiment in YAML or JSON, or
-PipeTune's configuration, which names the BigDL file of the job.`,
+PipeTune's configuration, which names the BigDL file of the job.
+
+Exit codes with --wait: 0 a trial has a result, 100 none has, 103 the experiment was stopped.`,
 		Example: `  switchyard tune run experiment.yaml
   switchyard tune run --config pipetune.conf --mode v1
   switchyard tune run experiment.yaml --wait && switchyard tune results mnist-lr`,
@@ -145,15 +147,40 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 			fmt.Fprintf(a.Stdout, "experiment %s %s (%s)\n  next  switchyard tune describe %s | switchyard tune results %s\n", id, word, r.State, id, id)
 		}
 		if f.wait {
-			if r, err = awaitExperiment(ctx, y, id, (*conduct.Record).Over); err != nil {
-				return err
-			}
+			return waitExperiment(ctx, a, y, id)
 		}
 		if a.Output == "json" {
 			return a.PrintJSON(r)
 		}
 		return nil
 	})
+}
+
+// waitExperiment waits for the end of an experiment, and says what came of it.
+func waitExperiment(ctx context.Context, a *console.Console, y console.Yard, id string) error {
+	r, err := awaitExperiment(ctx, y, id, (*conduct.Record).Over)
+	if err != nil {
+		return err
+	}
+	if a.Output != "json" {
+		headline(a, r)
+		bestLine(a, r)
+	} else if err := a.PrintJSON(r); err != nil {
+		return err
+	}
+	return verdict(r)
+}
+
+// verdict turns the end of an experiment into the exit code that wait has for a job.
+func verdict(r conduct.Record) error {
+	_, _, found := r.Best()
+	switch {
+	case r.State == conduct.Stopped:
+		return exit.Errorf(exit.JobCancelled, "", "experiment %s was stopped", r.ID)
+	case !found:
+		return exit.Errorf(exit.JobFailed, "`switchyard tune describe "+r.ID+"` says how each ended", "no trial of experiment %s has a result", r.ID)
+	}
+	return nil
 }
 
 // submission checks an experiment and makes the fact that submits it.

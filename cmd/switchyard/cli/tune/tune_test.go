@@ -9,6 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 )
 
 // A configuration of PipeTune is copied from another machine with the BigDL file that it names there.
@@ -32,5 +34,40 @@ func TestAConfigurationFindsItsBigDLFile(t *testing.T) {
 	write(filepath.Join(dir, "lenet.json"), `{"master": "local[2]", "conf": "/models/lenet.py", "extras": {"batch-size": "32", "maxEpoch": "5"}}`)
 	if code, out := run(); code != exit.OK || !strings.Contains(out, `"/models/lenet.py"`) {
 		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+// A script that waits for an experiment learns from the exit code whether it has found anything.
+func TestAnExperimentThatFoundNothingFails(t *testing.T) {
+	example := filepath.Join("..", "..", "..", "..", "examples", "experiments", "digits.yaml")
+	result := contract.Trial{ID: 0, Job: "x-t0", State: contract.TrialEnded, Params: map[string]contract.Value{}, Done: []contract.TrialEpoch{{Epoch: 1, Metrics: map[string]float64{"accuracy": 0.9}}}}
+	for name, tt := range map[string]struct {
+		record contract.ExperimentRecord
+		code   int
+		said   []string
+	}{
+		"result":    {contract.ExperimentRecord{State: conduct.Finished, Trials: []contract.Trial{result}}, exit.OK, []string{"experiment result: finished", "best       trial 0: 0.9"}},
+		"nothing":   {contract.ExperimentRecord{State: conduct.Finished, Message: "no trial has a result"}, exit.JobFailed, []string{"finished, no trial has a result", "no trial of experiment nothing has a result"}},
+		"stopped":   {contract.ExperimentRecord{State: conduct.Stopped, Trials: []contract.Trial{result}}, exit.JobCancelled, []string{"best       trial 0", "experiment stopped was stopped"}},
+		"stoppedat": {contract.ExperimentRecord{State: conduct.Stopped, Message: "enough"}, exit.JobCancelled, []string{"stopped, enough"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := clitest.New(t, Command)
+			tt.record.ID, tt.record.Experiment = name, contract.Experiment{Objective: contract.Objective{Metric: "accuracy"}}
+			clitest.Put(t, s.Bus, contract.Experiments, name, tt.record)
+			code, out, stderr := s.Run("tune", "run", example, "--id", name, "--wait")
+			for _, words := range tt.said {
+				if !strings.Contains(out+stderr, words) {
+					t.Errorf("it does not say %q: %s%s", words, out, stderr)
+				}
+			}
+			if code != tt.code {
+				t.Errorf("exit %d, want %d: %s", code, tt.code, stderr)
+			}
+			code, out, _ = s.Run("tune", "run", example, "--id", name, "--wait", "-o", "json")
+			if got := clitest.Parse[contract.ExperimentRecord](t, out); code != tt.code || got.State != tt.record.State {
+				t.Errorf("as JSON: exit %d, %+v", code, got)
+			}
+		})
 	}
 }
