@@ -2,6 +2,7 @@ package history
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -57,7 +58,8 @@ func (a attempt) nodes() int {
 	return len(nodes)
 }
 
-// lives folds the facts into jobs, in the order of their first facts.
+// lives folds the facts into jobs, in the order of their first facts. An array is none: it never runs, and its jobs
+// have facts of their own.
 func lives(h History) []*life {
 	devices := map[train.NodeID]string{}
 	for _, s := range h.Sightings {
@@ -82,7 +84,7 @@ func lives(h History) []*life {
 		}
 		l.take(f.Time, body)
 	}
-	return all
+	return slices.DeleteFunc(all, func(l *life) bool { return l.spec.Array != "" })
 }
 
 func (l *life) take(at time.Time, body any) {

@@ -352,3 +352,19 @@ func FuzzReadBundle(f *testing.F) {
 		}
 	})
 }
+
+func TestAnArrayIsItsJobs(t *testing.T) {
+	s := &story{t: t}
+	s.admit(0, "o1", func(spec *train.Spec) { spec.Array = "0-1" })
+	for index, id := range []train.JobID{"o1-0", "o1-1"} {
+		s.admit(1, id, func(spec *train.Spec) { spec.ArrayMember = &train.ArrayMember{Array: "o1", Index: index} })
+		s.start(2, id, 1, 1)
+		s.epoch(10, id, 1, 1, 8)
+		s.tell(11, id, event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 1})
+	}
+	s.tell(12, "o1", event.FactSucceeded, event.Succeeded{})
+	l := s.live()
+	if len(l.LeftOut) != 0 || len(l.Workload.Jobs) != 2 {
+		t.Errorf("%d jobs; left out: %v", len(l.Workload.Jobs), l.LeftOut)
+	}
+}
