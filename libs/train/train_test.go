@@ -119,8 +119,8 @@ func TestWhoShares(t *testing.T) {
 }
 
 func TestNearMiss(t *testing.T) {
-	known := []string{"batch_size", "max_epochs", "name"}
-	for word, want := range map[string]string{"batchsize": "batch_size", "max_epoch": "max_epochs", "nmae": "name", "gpu_flavour": ""} {
+	known := []string{"batch_size", "max_epochs", "name", " "}
+	for word, want := range map[string]string{"batchsize": "batch_size", "max_epoch": "max_epochs", "nmae": "name", "gpu_flavour": "", "a": ""} {
 		if got := train.NearMiss(word, known); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}

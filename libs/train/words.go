@@ -27,11 +27,11 @@ func EditDistance(a, b string) int {
 	return row[len(y)]
 }
 
-// NearMiss returns the known name that s was probably meant to be, or "".
+// NearMiss returns the known name that s was probably meant to be, or "". A blank name is none to offer.
 func NearMiss(s string, known []string) string {
 	best, at := max(len(s)/3, 2)+1, ""
 	for _, k := range known {
-		if d := EditDistance(s, k); d < best {
+		if d := EditDistance(s, k); d < best && strings.TrimSpace(k) != "" {
 			best, at = d, k
 		}
 	}

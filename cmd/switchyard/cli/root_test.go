@@ -38,3 +38,23 @@ func TestAGroupRefusesWordsThatItDoesNotHave(t *testing.T) {
 		}
 	}
 }
+
+// The client refuses a wrong command line before it asks the bus, with the exit code of a usage error.
+func TestWrongValuesOfFlagsAreUsageErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"events --audit --since -5h":               "--since -5h0m0s: want a time that has passed",
+		"simulate --from-bus --since -1h":          "--since -1h0m0s: want a time that has passed",
+		"submit --estimated-hours NaN -- true":     "--estimated-hours NaN: want a finite number",
+		"submit --stop-loss-decrease +Inf -- true": "--stop-loss-decrease +Inf: want a finite number",
+		"tune run --id a+b " + digits + " --wait":  `--id: job id "a+b"`,
+		"tune run --print-event --id .. " + digits: `--id: job id ".."`,
+	} {
+		var out bytes.Buffer
+		args := append([]string{"switchyard", "--nats", "nats://127.0.0.1:1"}, strings.Fields(line)...)
+		if code := Main(args, nil, &out, &out); code != exit.Usage || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit %d, %s", line, code, out.String())
+		}
+	}
+}
+
+const digits = "../../../examples/experiments/digits.yaml"

@@ -40,6 +40,9 @@ func eventsCommand(a *console.Console) *cobra.Command {
   switchyard events --audit --user ann --since 24h   who asked for what, and what became of it`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if since < 0 {
+				return exit.Errorf(exit.Usage, "switchyard events --audit --since 24h", "--since %s: want a time that has passed", since)
+			}
 			if audited {
 				f := audit.Filter{User: user, Job: job}
 				if since > 0 {

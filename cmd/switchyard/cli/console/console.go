@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/build"
@@ -226,15 +228,26 @@ func (a *Console) Say(format string, args ...any) {
 	fmt.Fprintf(a.Stderr, "%s  %s\n", time.Now().Format(time.TimeOnly), render.EscapeText(fmt.Sprintf(format, args...)))
 }
 
-// Accept returns the check of a command line that -o is one of the formats.
+// Accept returns the check of a command line that -o is one of the formats, and that its numbers are finite: JSON has
+// no others.
 func (a *Console) Accept(formats ...string) func(*cobra.Command, []string) error {
-	return func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
 		if a.accepted = slices.Contains(formats, a.Output); a.accepted {
-			return nil
+			return finite(cmd.Flags())
 		}
 		last := len(formats) - 1
 		return exit.Usagef("-o %q: want %s or %s", a.Output, strings.Join(formats[:last], ", "), formats[last])
 	}
+}
+
+// finite returns an error for the first flag whose number is none.
+func finite(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(flag *pflag.Flag) {
+		if x, bad := strconv.ParseFloat(flag.Value.String(), 64); err == nil && flag.Value.Type() == "float64" && bad == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
+			err = exit.Usagef("--%s %s: want a finite number", flag.Name, flag.Value)
+		}
+	})
+	return err
 }
 
 // Numbers reads the numbers of a flag, from 1 to most: 1..4 or 1,2,4, or both: 1..4,8. It returns each number once.

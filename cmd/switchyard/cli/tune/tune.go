@@ -72,6 +72,8 @@ Exit codes with --wait: 0 a trial has a result, 100 none has, 103 the experiment
 			id := f.id
 			if id == "" {
 				id = string(jobs.NewID(e.Name))
+			} else if _, err := train.ParseJobID(id); err != nil {
+				return exit.Usagef("--id: %v", err)
 			}
 			return runExperiment(a, cmd, f, id, e)
 		},

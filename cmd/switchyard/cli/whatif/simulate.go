@@ -62,6 +62,9 @@ Policies: ` + strings.Join(plan.PolicyNames(), ", ") + ` (default: the one that 
 			if !o.fromBus && o.bundle == "" {
 				return exit.Errorf(exit.Usage, "published traces are simulated by switchyard-lab", "--from-bus, or --bundle FILE, is required")
 			}
+			if o.since < 0 {
+				return exit.Errorf(exit.Usage, "switchyard simulate --from-bus --since 24h", "--since %s: want a time that has passed", o.since)
+			}
 			if err := CheckTimeline(o.timeline); err != nil {
 				return err
 			}
