@@ -110,21 +110,39 @@ func unproven(err error) api.Problem {
 // onTCP serves people with a session or a token; all others get the page alone, which says how to log in.
 func (d *door) onTCP(next http.Handler) http.Handler {
 	return d.guarded(func(w http.ResponseWriter, r *http.Request) {
-		if token, shown := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); shown && d.tokens != nil {
-			name, err := d.tokens.Who(r.Context(), token)
-			if err != nil {
-				writeProblem(w, unproven(err))
-				return
-			}
-			r = by(r, asker{Who: session.Who{Name: name}, session: true})
-		} else if who, ok := d.find(r); ok {
-			r = by(r, asker{Who: who, session: true})
-		} else if strings.HasPrefix(r.URL.Path, "/api/") && (r.URL.Path != api.SessionPath || r.Method != http.MethodPost) {
+		a, known, err := d.who(r)
+		switch {
+		case err != nil:
+			writeProblem(w, unproven(err))
+			return
+		case known:
+			r = by(r, a)
+		case strings.HasPrefix(r.URL.Path, "/api/") && (r.URL.Path != api.SessionPath || r.Method != http.MethodPost):
 			writeProblem(w, problem(http.StatusUnauthorized, "nobody is logged in here, or the session has ended", "run `switchyard open` and follow the link that it prints"))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// who finds out by a token, else by a session, who asks over TCP. The error is that of a token.
+func (d *door) who(r *http.Request) (a asker, known bool, err error) {
+	if token, shown := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); shown && d.tokens != nil {
+		name, err := d.tokens.Who(r.Context(), token)
+		return asker{Who: session.Who{Name: name}, session: true}, err == nil, err
+	}
+	who, known := d.find(r)
+	return asker{Who: who, session: true}, known, nil
+}
+
+// remains reports whether the person who sent a request may still have its answer: his session or token may have ended
+// since. At the other end of a Unix socket nobody else can appear.
+func (d *door) remains(r *http.Request) bool {
+	if a, _ := askerOf(r.Context()); !a.session {
+		return true
+	}
+	_, known, _ := d.who(r)
+	return known
 }
 
 // contentPolicy lets the page load nothing but what this service serves.

@@ -266,6 +266,23 @@ func TestTheStreamGoesOnOverTCP(t *testing.T) {
 	}
 }
 
+// Who has logged out hears of nothing that changes afterwards, by a stream that was open before either.
+func TestAStreamEndsWithItsSession(t *testing.T) {
+	b := openBench(t)
+	b.serve()
+	b.enter()
+	stream := b.listen()
+	b.put(train.Job{ID: "before", State: train.StateQueued})
+	stream.until("before", train.StateQueued)
+	b.send("DELETE", api.SessionPath, "").Body.Close()
+	b.put(train.Job{ID: "after", State: train.StateQueued})
+	for stream.lines.Scan() {
+		if strings.Contains(stream.lines.Text(), "after") {
+			t.Fatalf("after the logout the stream says %s", stream.lines.Text())
+		}
+	}
+}
+
 // givenTokens has the name that belongs to a token; all other tokens are nobody's.
 type givenTokens map[string]string
 

@@ -86,7 +86,7 @@ func touched(x *index.Index, ids []string, changes []change) []string {
 	return touched
 }
 
-// changes streams what changes until the caller or the service goes.
+// changes streams what changes until the caller, his session or the service goes.
 func (s server) changes(w http.ResponseWriter, r *http.Request) {
 	position := cmp.Or(r.Header.Get(api.PositionHeader), r.URL.Query().Get("since"))
 	at, known := s.known.parse(position)
@@ -100,7 +100,7 @@ func (s server) changes(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, ": changes of jobs, nodes, models and the plan\n\n")
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
-	for control.Flush() == nil {
+	for s.door.remains(r) && control.Flush() == nil {
 		run.AnswerWithin(w, keepAlive+answerTime) // a client that reads nothing does not keep its connection
 		var text []byte
 		last, complete, news := s.known.follow(at, func(x *index.Index, changes []change) {

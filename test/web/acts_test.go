@@ -109,3 +109,33 @@ func TestALateListDoesNotBringBackWhatHasEnded(t *testing.T) {
 		t.Errorf("a list from before the events is shown:\n%s", s.text())
 	}
 }
+
+// A page without a connection does not know whether the agents of nodes are there, so it says nothing of them.
+func TestAPageThatIsCutOffMissesNoAgent(t *testing.T) {
+	a, s := openAlone(t)
+	now := time.Now()
+	put(t, a.bus, contract.Nodes, "n1", train.Node{ID: "n1", Name: "rack-1", SeenAt: now})
+	put(t, a.bus, contract.Jobs, "late", train.Job{ID: "late", State: train.StateQueued, SubmittedAt: now, Spec: train.Spec{Name: "late", Deadline: new(now.Add(5 * time.Minute))}})
+	a.start()
+	s.open(a.link())
+	s.shows("live", "rack-1")
+	a.kill()
+	s.shows("no connection")
+	s.true(`(() => { const now = Date.now; Date.now = () => now() + 600_000; return true; })()`) // ten minutes pass
+	s.shows("late has passed its deadline")
+	if text := s.text(); strings.Contains(text, "is away") || strings.Contains(text, "agent away") {
+		t.Errorf("the page judges the agent of a node without having asked:\n%s", text)
+	}
+}
+
+// A session that has ended elsewhere, or of itself, ends at the page too.
+func TestThePageEndsWithItsSession(t *testing.T) {
+	a, s := openAlone(t)
+	a.start()
+	s.open(a.link())
+	s.shows("live")
+	s.true(`(() => { fetch("/api/v1/session", { method: "DELETE" }).then((r) => { window.ended = r.ok; }); return true; })()`)
+	s.true("window.ended")
+	put(t, a.bus, contract.Jobs, "later", train.Job{ID: "later", State: train.StateQueued, SubmittedAt: time.Now(), Spec: train.Spec{Name: "later"}})
+	s.shows("Nobody is logged in here")
+}

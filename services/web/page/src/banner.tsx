@@ -1,7 +1,8 @@
+import { useEffect } from "preact/hooks";
 import { clock, duration } from "./format";
 import { useLoaded } from "./load";
 import { JobLink, isOver } from "./parts";
-import { useNow, useStore } from "./store";
+import { renewNodes, useNow, useStore } from "./store";
 import type { ComponentChildren } from "preact";
 import type { About } from "./types";
 
@@ -13,16 +14,21 @@ const look = 15_000;
 
 // Banner names what needs a person.
 export function Banner() {
-  const { order, nodes, live, problem } = useStore();
+  const { order, nodes, looked, live, problem } = useStore();
   const now = useNow();
   const { body: about } = useLoaded<About>("", () => false, look);
+  // An agent that is away changes nothing, so no event says it.
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || renewNodes(), look);
+    return () => clearInterval(timer);
+  }, []);
   const lines: { key: string; what: ComponentChildren; bad?: boolean }[] = [];
   if (live === "away") {
     lines.push({ key: "away", bad: true, what: <>Switchyard does not answer; what you see may be old. The page tries again by itself. {problem && <span class="dim">{problem}</span>}</> });
   }
   if (about?.trouble) lines.push({ key: "trouble", bad: true, what: <>The bus stores nothing: {about.trouble}</> });
   for (const n of nodes) {
-    const age = now - Date.parse(n.seen_at);
+    const age = looked - Date.parse(n.seen_at);
     if (age > silent) lines.push({ key: "n" + n.id, bad: true, what: <>The agent of node <b>{n.name || n.id}</b> is away for {duration(age / 1000)}.</> });
     if (n.disk_trouble) lines.push({ key: "f" + n.id, bad: true, what: <>The disk of node <b>{n.name || n.id}</b> is full, and no job is started there: {n.disk_trouble}</> });
     if (n.reports_waiting) lines.push({ key: "r" + n.id, what: <>Node <b>{n.name || n.id}</b> holds {n.reports_waiting} reports that the bus does not take.</> });

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "./api";
-import { words } from "./store";
+import { leave, words } from "./store";
 
 const refresh = 5000;
 
@@ -19,6 +19,7 @@ export function useLoaded<T>(path: string, over: (t: T) => boolean, every = refr
         fail("");
         ended = over(answer.body);
       } catch (err) {
+        leave(err);
         if (!left) fail(words(err));
       }
       if (!left && !ended) timer = window.setTimeout(() => void load(), document.hidden ? 4 * every : every);

@@ -15,6 +15,8 @@ interface Store {
   // order holds the jobs, the newest first. It is another array after each change.
   order: Job[];
   nodes: Node[];
+  // looked is when the nodes were asked for, by the clock of the service. What they have not done is known until then.
+  looked: number;
   plan?: Plan;
   // ahead is what to add to this machine's clock for that of the service, in milliseconds.
   ahead: number;
@@ -23,7 +25,7 @@ interface Store {
 
 export interface Notice { id: number; text: string; bad: boolean }
 
-export const store: Store = { live: "loading", problem: "", jobs: new Map(), order: [], nodes: [], ahead: 0, notices: [] };
+export const store: Store = { live: "loading", problem: "", jobs: new Map(), order: [], nodes: [], looked: 0, ahead: 0, notices: [] };
 
 const listeners = new Set<() => void>();
 let drawing = 0;
@@ -111,13 +113,14 @@ async function loadJobs(query: Record<string, string | number>) {
 
 async function loadNodes() {
   const all: Node[] = [];
+  const looked = now();
   let after = "";
   do {
     const { body } = await get<Records<Node>>("/nodes", after ? { after } : {});
     all.push(...body.items);
     after = body.next ?? "";
   } while (after);
-  store.nodes = all;
+  [store.nodes, store.looked] = [all, looked];
 }
 
 // loadPlan loads the newest plan, and predicts by it when jobs start and end, as the list of jobs does.
@@ -180,6 +183,11 @@ function failed(err: unknown) {
   changed();
 }
 
+// leave shows how to log in if an error says that nobody is logged in any more.
+export function leave(err: unknown) {
+  if (err instanceof Refused && err.status === 401) failed(err);
+}
+
 // position is where the page stands among the changes.
 let position = "";
 
@@ -232,8 +240,8 @@ function paced(load: () => Promise<void>, pause: number): () => void {
     try {
       await load();
       changed();
-    } catch {
-      // the stream says if the service is away
+    } catch (err) {
+      leave(err); // the stream says if the service is away
     }
     setTimeout(() => {
       busy = false;

@@ -11,7 +11,7 @@ const silent = 30_000;
 const most = 50;
 
 export function Yard() {
-  const { nodes: present, order, plan: newest } = useStore();
+  const { nodes: present, looked, order, plan: newest } = useStore();
   const past = usePast(present);
   const time = useNow();
   const nodes = past.nodes ?? present, plan = past.nodes ? past.plan : newest, now = past.at ?? time;
@@ -39,7 +39,7 @@ export function Yard() {
       <div class="yard">
         <div class="nodes">
           {nodes.length === 0 && <p class="empty">No node has reported yet.</p>}
-          {nodes.map((n) => <NodeRow key={n.id} node={n} now={now} />)}
+          {nodes.map((n) => <NodeRow key={n.id} node={n} looked={past.at ?? looked} now={now} />)}
         </div>
         {past.at ? <QueueThen plan={past.plan} /> : <Queue now={now} />}
       </div>
@@ -47,8 +47,8 @@ export function Yard() {
   );
 }
 
-function NodeRow({ node, now }: { node: Node; now: number }) {
-  const away = now - Date.parse(node.seen_at);
+function NodeRow({ node, looked, now }: { node: Node; looked: number; now: number }) {
+  const away = looked - Date.parse(node.seen_at);
   const whole = node.exclusions.filter((e) => !e.devices?.length && !e.job);
   return (
     <section class={`panel node ${away > silent ? "away" : ""}`} aria-label={`node ${node.name || node.id}`}>
