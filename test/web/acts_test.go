@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -79,12 +78,9 @@ func TestALateListDoesNotBringBackWhatHasEnded(t *testing.T) {
 	put(t, a.bus, contract.Jobs, "gone", gone)
 	a.start()
 	// The second part is answered at once, and reaches the page when the test releases it.
-	late := `const of = window.fetch;
+	s.before(`const of = window.fetch;
 		window.held = new Promise((go) => { window.release = go; });
-		window.fetch = async (...q) => { const r = await of(...q); if (String(q[0]).includes("finished=10000")) { window.waits = true; await window.held; } return r; };`
-	if _, err := chromedp.Call(s.browser, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: late}); err != nil {
-		t.Fatal(err)
-	}
+		window.fetch = async (...q) => { const r = await of(...q); if (String(q[0]).includes("finished=10000")) { window.waits = true; await window.held; } return r; };`)
 	s.open(a.link())
 	s.at("#/jobs")
 	s.shows("ends", "gone", "running")
@@ -138,4 +134,30 @@ func TestThePageEndsWithItsSession(t *testing.T) {
 	s.true("window.ended")
 	put(t, a.bus, contract.Jobs, "later", train.Job{ID: "later", State: train.StateQueued, SubmittedAt: time.Now(), Spec: train.Spec{Name: "later"}})
 	s.shows("Nobody is logged in here")
+}
+
+// runs puts a running job and its attempt on a node.
+func (a *alone) runs(id train.JobID) {
+	a.t.Helper()
+	now := time.Now()
+	put(a.t, a.bus, contract.Jobs, string(id), train.Job{ID: id, State: train.StateRunning, Attempt: 1, SubmittedAt: now, StartedAt: now, Since: now, Spec: train.Spec{Name: string(id)}})
+	put(a.t, a.bus, contract.Attempts, string(id), train.Attempt{Job: id, Number: 1, Node: "n1", Phase: train.PhaseRunning})
+}
+
+// What a person may not see is asked for once: each refusal is written into the audit.
+func TestARefusedOutputIsAskedForOnce(t *testing.T) {
+	a, s := openAlone(t)
+	a.runs("a")
+	a.start()
+	s.before(`const ask = window.fetch; window.asked = {};
+		window.fetch = (...q) => {
+			const what = /(log|standing)\b/.exec(String(q[0]))?.[0] ?? "";
+			window.asked[what] = (window.asked[what] ?? 0) + 1;
+			return what === "log" ? Promise.resolve(Response.json({ detail: "you may not read it" }, { status: 403 })) : ask(...q);
+		};`)
+	s.open(a.link())
+	s.at("#/jobs/a")
+	s.shows("you may not read it")
+	s.true("window.asked.standing >= 3") // every three seconds
+	s.true("window.asked.log === 1")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -107,6 +108,14 @@ func (s *screen) colours(scheme string) {
 	s.t.Helper()
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
 	if _, err := chromedp.Call(s.browser, emulation.SetEmulatedMedia, media); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// before runs a script before any page that is opened from now on.
+func (s *screen) before(script string) {
+	s.t.Helper()
+	if _, err := chromedp.Call(s.browser, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
 		s.t.Fatal(err)
 	}
 }

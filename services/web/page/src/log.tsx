@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, segment } from "./api";
 import { bytes } from "./format";
+import { hopeless, pauseAfter } from "./load";
 import { Panel, save } from "./parts";
 import { words } from "./store";
 import type { LogChunk } from "./types";
@@ -35,7 +36,7 @@ export function Log({ job, home, over }: { job: string; home?: string; over: boo
   const at = home ? `/nodes/${segment(home)}/log` : "";
   useEffect(() => {
     if (!at) return;
-    let done = false, next = -tail, timer = 0, all = "";
+    let done = false, next = -tail, timer = 0, errors = 0, all = "";
     const decoder = new TextDecoder();
     const read = async () => {
       let more = true;
@@ -49,12 +50,16 @@ export function Log({ job, home, over }: { job: string; home?: string; over: boo
           show(all);
           measure(body.size);
           fail("");
+          errors = 0;
           if (body.ended && body.next >= body.size) return;
         }
       } catch (err) {
+        if (done) return;
         fail(words(err));
+        if (hopeless(err)) return;
+        errors++;
       }
-      if (!done) timer = window.setTimeout(() => void read(), document.hidden ? 5 * pause : pause);
+      if (!done) timer = window.setTimeout(() => void read(), pauseAfter(errors, document.hidden ? 5 * pause : pause));
     };
     void read();
     return () => {
