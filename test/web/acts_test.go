@@ -161,3 +161,22 @@ func TestARefusedOutputIsAskedForOnce(t *testing.T) {
 	s.true("window.asked.standing >= 3") // every three seconds
 	s.true("window.asked.log === 1")
 }
+
+// A job whose energy nobody books has its loss and its metrics at the page all the same.
+func TestTheJobPageDrawsWhatWasReported(t *testing.T) {
+	a, s := openAlone(t)
+	a.runs("a")
+	for epoch := 1; epoch <= 3; epoch++ {
+		body := event.EpochEnded{Attempt: 1, EpochsDone: epoch, Loss: new(1 / float64(epoch)), Metrics: map[string]float64{"accuracy": 0.3 * float64(epoch)}, Devices: 1}
+		if err := a.bus.Publish(a.ctx, event.Fact{Subject: event.JobSubject("a", event.FactEpochEnded), Key: fmt.Sprintf("job/a/epoch/%d", epoch), Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.start()
+	s.open(a.link())
+	s.at("#/jobs/a")
+	s.true(`document.querySelector('svg[aria-label^="loss by epoch"]') !== null`)
+	s.do(chromedp.SetValue(`select[aria-label="Metric"]`, "accuracy"))
+	s.true(`(() => { const e = document.querySelector('select[aria-label="Metric"]'); e.dispatchEvent(new Event("change", { bubbles: true })); return true; })()`)
+	s.true(`document.querySelector('svg[aria-label^="accuracy by epoch"]') !== null`)
+}

@@ -9,9 +9,28 @@ import { Panel, Progress, State, Sure, isActive, isOver } from "./parts";
 import { act, notice, useNow, useStore, words } from "./store";
 import { Timeline, ranWithin } from "./timeline";
 import { WhatIf } from "./whatif";
-import type { Explanation, Detail, Section, Standing } from "./types";
+import type { Epoch, Explanation, Detail, Section, Standing } from "./types";
 
 const refresh = 3000;
+
+// apart is the time between two questions for the epochs, which may be thousands.
+const apart = 5000;
+
+// useEpochs loads what a job has reported; undefined until it is known.
+function useEpochs(id: string, over: boolean): Epoch[] | undefined {
+  const [all, set] = useState<Epoch[]>();
+  useEffect(() => {
+    let left = false;
+    const load = () => get<{ epochs: Epoch[] }>(`/jobs/${segment(id)}/epochs`).then(({ body }) => { if (!left) set(body.epochs); }, () => undefined);
+    void load();
+    const timer = over ? 0 : setInterval(() => document.hidden || void load(), apart);
+    return () => {
+      left = true;
+      clearInterval(timer);
+    };
+  }, [id, over]);
+  return all;
+}
 
 interface Known { detail?: Detail; explanation?: Explanation; home?: string; error?: string }
 
@@ -49,8 +68,9 @@ export function JobPage({ id }: { id: string }) {
     // What has ended may be resumed, so a change of the state in the list loads it again.
   }, [id, listed?.state]);
   const { detail, explanation } = known;
+  const epochs = useEpochs(id, isOver(detail?.job.state ?? ""));
   // The figures of a long training are drawn anew when it is loaded again, and not every second.
-  const figures = useMemo(() => detail && <><Loss detail={detail} /><EpochEnergy detail={detail} /><EpochTime detail={detail} /></>, [detail]);
+  const figures = useMemo(() => detail && <>{epochs && <Loss detail={detail} epochs={epochs} />}<EpochEnergy detail={detail} /><EpochTime detail={detail} /></>, [detail, epochs]);
   if (known.error) return <p class="empty" role="alert">{known.error}</p>;
   if (!detail || !explanation) return <p class="empty">Loading…</p>;
   const job = detail.job;
@@ -162,8 +182,7 @@ function Actions({ detail }: { detail: Detail }) {
   );
 }
 
-function Loss({ detail }: { detail: Detail }) {
-  const epochs = detail.course?.epochs ?? [];
+function Loss({ detail, epochs }: { detail: Detail; epochs: Epoch[] }) {
   const losses = epochs.flatMap((e) => (e.loss === undefined ? [] : [{ x: e.epochs_done, y: e.loss }]));
   const names = [...new Set(epochs.flatMap((e) => Object.keys(e.metrics ?? {})))].sort();
   const [metric, choose] = useState("");

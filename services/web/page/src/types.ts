@@ -49,7 +49,8 @@ export interface JobRecord {
   spec: Record<string, unknown> & { name?: string; user?: string; priority?: number; max_epochs?: number };
   history?: Change[]; submitted_at: string; started_at?: string; finished_at?: string; since?: string; energy_uj?: number;
 }
-export interface EpochEnergy { attempt: number; epochs_done: number; at: string; energy_uj: number; loss?: number; metrics?: Record<string, number> }
+export interface Epoch { at: string; epochs_done: number; loss?: number; metrics?: Record<string, number> }
+export interface EpochEnergy { attempt: number; epochs_done: number; at: string; energy_uj: number }
 export interface Model { convergence?: { b0: number; b1: number; b2: number; scale: number; points: number; rmse: number; likely?: { b0: number; b1: number; b2: number }[] } }
 export interface Detail {
   job: JobRecord; run_seconds: number; progress?: number; plan?: { predicted?: Predicted; allocation?: Allocation; waiting?: Waiting };
