@@ -180,3 +180,17 @@ func TestTheJobPageDrawsWhatWasReported(t *testing.T) {
 	s.true(`(() => { const e = document.querySelector('select[aria-label="Metric"]'); e.dispatchEvent(new Event("change", { bubbles: true })); return true; })()`)
 	s.true(`document.querySelector('svg[aria-label^="accuracy by epoch"]') !== null`)
 }
+
+// A link that is followed in a tab which shows the page already logs in there, and its token leaves the address.
+func TestALinkLogsInWhereThePageIsOpen(t *testing.T) {
+	a, s := openAlone(t)
+	a.start()
+	s.open(a.link())
+	s.shows("live")
+	s.press("log out")
+	s.shows("Nobody is logged in here")
+	_, hash, _ := strings.Cut(a.link(), "#")
+	s.at("#" + hash)
+	s.shows("live", "owner")
+	s.true(`location.hash === "#/"`)
+}

@@ -5,6 +5,7 @@ import { EnergyPage } from "./energy";
 import { ExperimentPage, Experiments } from "./experiments";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
+import { logIn } from "./login";
 import { NetworkPage } from "./network";
 import { PlanPage } from "./plan";
 import { dismiss, start, store, useStore } from "./store";
@@ -117,7 +118,7 @@ function Out() {
       <p>Nobody is logged in here. On the machine where Switchyard runs, type</p>
       <pre>switchyard open</pre>
       <p>and follow the link that it prints. It works once.</p>
-      <p><button onClick={() => { store.live = "loading"; void start(); }}>Try again</button></p>
+      <p><button onClick={() => { store.live = "loading"; void logIn().then(start); }}>Try again</button></p>
     </main>
   );
 }

@@ -11,4 +11,6 @@ if (root) {
     rest();
     void start();
   });
+  // A link that is followed in a tab which shows the page already loads nothing: the address alone changes.
+  addEventListener("hashchange", () => void logIn().then((used) => (used ? start() : undefined)));
 }
