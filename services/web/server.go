@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -105,7 +106,7 @@ func (s server) handler() http.Handler {
 		case r.Name == api.RouteLogout:
 			handle = s.door.logout
 		}
-		mux.Handle(r.Method+" "+r.Path, handle)
+		mux.Handle(r.Method+" "+r.Path, queried(r, handle))
 	}
 	for _, name := range page.Names() {
 		mux.HandleFunc("GET /"+name, servePage(name))
@@ -115,6 +116,23 @@ func (s server) handler() http.Handler {
 		writeProblem(w, problem(http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path), "this is switchyard "+build.This().Version+": docs/openapi.json of that version lists them"))
 	})
 	return mux
+}
+
+// queried refuses a query that cannot be read, or has a parameter that the route does not know. URL.Query leaves out
+// what it cannot read, and the answer would be that to another question.
+func queried(route api.Route, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		values, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			writeProblem(w, problem(http.StatusBadRequest, fmt.Sprintf("the query %.200q: %v", r.URL.RawQuery, err), "join parameters by &, and write % as %25"))
+			return
+		}
+		if _, err := route.Decode(values); err != nil {
+			writeProblem(w, asProblem(err))
+			return
+		}
+		next(w, r)
+	}
 }
 
 // answering writes what f returns, or the problem.

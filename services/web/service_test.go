@@ -473,3 +473,33 @@ func TestThePastIsServed(t *testing.T) {
 		t.Errorf("the minute: %+v", found)
 	}
 }
+
+// What cannot be read of a query is named, and not left out of the question.
+func TestAQueryThatCannotBeReadIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.put(train.Job{ID: "a", State: train.StateQueued})
+	for query, want := range map[string]string{
+		"/jobs?state=failed;limit=1": "semicolon", "/jobs?name=%zz&limit=1": "%zz", "/jobs/a?user=%zz": "%zz", "/jobs/a/explanation?zone=%zz": "%zz", "/nodes?limit=1;2": "semicolon",
+		"/changes?since=%zz": "%zz", "?bus=1": "bus", "/changes?form=1": "form",
+	} {
+		if status, p := ask[api.Problem](b, "GET", api.Prefix+query); status != http.StatusBadRequest || !strings.Contains(p.Detail, want) {
+			t.Errorf("%s: %d %+v, want 400 with %q", query, status, p, want)
+		}
+	}
+}
+
+// HEAD asks for headers alone, which a stream has at once.
+func TestTheHeadersOfTheStreamAreAnAnswer(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.client.Timeout = time.Minute
+	for range 2 { // by one connection
+		response := b.send("HEAD", "/api/v1/changes", "")
+		if _, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
+			t.Errorf("%s, %v, %v", response.Status, response.Header, err)
+		}
+		response.Body.Close()
+	}
+	b.send("GET", "/api/v1", "").Body.Close()
+}

@@ -97,6 +97,9 @@ func (s server) changes(w http.ResponseWriter, r *http.Request) {
 	_ = control.SetReadDeadline(time.Time{}) // the request has been read; its connection stays
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return // there is nothing to wait for
+	}
 	fmt.Fprint(w, ": changes of jobs, nodes, models and the plan\n\n")
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
