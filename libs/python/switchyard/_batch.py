@@ -82,13 +82,19 @@ class Batch:
         while had < length:
             if environment.world_size == 1 or step % environment.heartbeat_steps == 0:
                 self._agree()
-            samples = min(self._global or environment.samples_per_step * environment.world_size or 1, length - had)
+            samples = min(self._step_samples(), length - had)
             if samples < environment.device_count:
                 return  # a device would have none
             self._given.append((samples, self._global, self._agreed))
             yield order[had + self._bound(samples, 0) : had + self._bound(samples, environment.own_devices)]
             had += samples
             step += 1
+
+    def sampler_steps(self, length: int) -> int:
+        """How many steps sampler makes of an epoch over so many samples, if the batch stays as it is."""
+        samples = self.global_batch or self._step_samples()
+        whole, rest = divmod(length, samples)
+        return whole + int(rest >= self._environment.device_count)
 
     def begin(self) -> None:
         """The loop has come to the next batch."""
@@ -190,6 +196,10 @@ class Batch:
         if self._samples:
             own = self._samples / world
             self.noise.add(own, square_before, self._samples, square_after)
+
+    def _step_samples(self) -> int:
+        """Samples of one step of sampler in all processes."""
+        return self._global or self._environment.samples_per_step * self._environment.world_size or 1
 
     def _bound(self, samples: int, devices: int) -> int:
         return samples * (self._environment.device_rank + devices) // self._environment.device_count

@@ -33,7 +33,7 @@ class Sampler:
 
     def __len__(self) -> int:
         """About how many steps an epoch has; the batch may change in the middle of one."""
-        return max(1, self._length // (self._job._batch.global_batch or self._length))
+        return self._job._batch.sampler_steps(self._length)
 
 
 class Job:
@@ -245,12 +245,14 @@ class Job:
         given = dict(self._reported, loss=loss if loss is not None else self._reported.get("loss"), **metrics)
         values = self._epoch.values()
         values.update(_finite_values(given))
-        body: Dict[str, Any] = {
-            "epochs_done": self.epochs_done,
-            "epoch_seconds": self._epoch_watch.lap() * whole,
-            "steps": self._epoch.steps + earlier,
-            "samples": round(self._epoch.samples * whole),
-        }
+        seconds = self._epoch_watch.lap() * whole
+        body: Dict[str, Any] = {"epochs_done": self.epochs_done}
+        if self._epoch.steps or not earlier:  # else an earlier attempt did all steps: nothing was measured here
+            body.update(
+                epoch_seconds=seconds,
+                steps=self._epoch.steps + earlier,
+                samples=round(self._epoch.samples * whole),
+            )
         body.update(self._noise())
         body.update(figures(values))
         body.update(self._batch.ran())
@@ -392,7 +394,7 @@ class Job:
         watch = Stopwatch()
         body: Dict[str, Any] = {"epochs_done": progress.epochs_done, "bytes": _checkpoint.write(path, content, progress)}
         if progress.epoch_step:
-            body.update(epoch_step=progress.epoch_step, epoch_steps=max(self._epoch_length or 0, progress.epoch_step))
+            body.update(self._within(progress.epoch_step))
         self._link.checkpoint(dict(body, seconds=watch.lap()), path.absolute())
         self._stops.saved()
         self._step_watch.lap()
@@ -485,13 +487,11 @@ class Job:
         body: Dict[str, Any] = {
             "step": self._steps_done,
             "epoch": self.epochs_done,
-            "epoch_step": self._earlier_steps + self._epoch.steps,
             "steps": meter.steps,
             "step_seconds": meter.seconds / meter.steps,
             "samples": meter.samples,
         }
-        if self._epoch_length:
-            body["epoch_steps"] = max(self._epoch_length, body["epoch_step"])
+        body.update(self._within(self._earlier_steps + self._epoch.steps))
         if self._stops.announced:
             body["stops_at_steps"] = True
         if meter.wait_seconds > 0:
@@ -504,6 +504,12 @@ class Job:
         body.update(self._batch.ran())
         self._link.steps(body)
         meter.reset()
+
+    def _within(self, step: int) -> Dict[str, int]:
+        """How far the epoch is, and of how many steps; a length that it has passed was a wrong guess."""
+        if self._epoch_length is None or self._epoch_length < step:
+            return {"epoch_step": step}
+        return {"epoch_step": step, "epoch_steps": self._epoch_length}
 
     def _noise(self) -> Dict[str, float]:
         averages = self._batch.noise.averages()

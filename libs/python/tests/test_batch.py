@@ -50,6 +50,16 @@ class Shares(unittest.TestCase):
                     steps.add(len(parts))
             self.assertEqual((list(range(54)), {4}), (sorted(seen), steps), devices)
 
+    def test_a_sampler_knows_how_many_steps_it_has(self):
+        for changes in (
+            {}, {"WORLD_SIZE": 2, "RANK": 0, "LOCAL_WORLD_SIZE": 2, "SWITCHYARD_DEVICE_COUNT": 2},
+            {"SWITCHYARD_GLOBAL_BATCH": 24}, {"SWITCHYARD_DEVICE_COUNT": 3}, {"BATCH_SIZE": ""},
+        ):  # fmt: skip
+            for length in 640, 643, 647, 5, 1:
+                with self.subTest(changes=changes, length=length), jobapi.environment(**dict({"NUM_GPUS": 1}, **changes)):
+                    shares = switchyard.job().sampler(length)
+                    self.assertEqual(len(list(shares)), len(shares))
+
     def test_the_batch_changes_between_steps(self):
         with running(
             HEARTBEAT_FREQ=1, NUM_GPUS=1, BATCH_SIZE=8, SWITCHYARD_GLOBAL_BATCH=8, SWITCHYARD_BASE_BATCH=8,

@@ -79,6 +79,27 @@ class Steps(unittest.TestCase):
                 beat = api.bodies("steps")[-1]
                 self.assertEqual((20, 20, True), (beat["epoch_step"], beat["epoch_steps"], beat["stops_at_steps"]))
 
+    def test_an_epoch_that_an_earlier_attempt_trained_has_no_time(self):
+        """It left after the last step, but before it could say that the epoch is done."""
+        with running(EPOCHS_TO_BE_DONE=1, BATCH_SIZE=2, NUM_GPUS=1, TRAINING_SET_SIZE=40) as api:
+            trained = []
+            with self.assertRaises(KeyboardInterrupt):
+                train(switchyard.job(), trained, lambda job: _fails(listed(job)), save_every=20)
+            train(switchyard.job(), trained, listed)
+            ended = api.bodies("epochs")[-1]
+        self.assertEqual(40, len(trained))
+        self.assertEqual({"epochs_done": 1, "rank": 0, "metrics": {"accuracy": 0.5}}, ended)
+
+    def test_an_epoch_without_a_length_does_not_get_one_from_its_steps(self):
+        for known, want in (("64", 4), ("24", None), ("", None)):
+            with self.subTest(known=known), running(HEARTBEAT_FREQ=1, TRAINING_SET_SIZE=known) as api:
+                with switchyard.job() as job:
+                    for _ in job.steps(iter(range(3))):
+                        job.save("state", "state.pkl")
+                self.assertTrue(job._link._sender.flush())
+                for body in api.bodies("checkpoints")[-1], api.bodies("steps")[-1]:
+                    self.assertEqual((3, want), (body["epoch_step"], body.get("epoch_steps")), body)
+
     def test_a_killed_attempt_goes_on_from_its_last_save(self):
         with running(EPOCHS_TO_BE_DONE=1, BATCH_SIZE=2, NUM_GPUS=1, TRAINING_SET_SIZE=40):
             trained = []
