@@ -117,6 +117,8 @@ class Job:
     def __exit__(
         self, kind: Optional[Type[BaseException]], problem: Optional[BaseException], where: Optional[TracebackType]
     ) -> None:
+        if self._forked():
+            return
         self._in_context = False
         if problem is None or (isinstance(problem, SystemExit) and not problem.code):
             self.finish()
@@ -158,14 +160,14 @@ class Job:
             next(batches, None)
         self._unskipped = 0
         for batch in batches:
-            before = self._steps_done
+            before = os.getpid(), self._steps_done
             self._batch.begin()
             self._in_step, self._own_samples = True, samples_in(batch)
             try:
                 yield batch
             finally:  # the body may leave the loop after its step
                 self._in_step = False
-                if self._steps_done == before:
+                if before == (os.getpid(), self._steps_done):  # a child forked in the body leaves the step to its parent
                     values, self._step_values = self._step_values, {}
                     self._count_step(self._own_samples, values)
             if self._stops.stopped:
@@ -435,18 +437,24 @@ class Job:
 
     def finish(self) -> None:
         """Reports the end: finished, or stopped for the scheduler. Not needed inside ``with``."""
+        if self._forked():
+            return
         if self._epoch_open and self._epoch_trained:
             self.end_epoch()
         self._end(STOPPED if self._leaves() and not self._complete() else FINISHED, "")
 
     def leave(self) -> None:
         """Called at the exit of the process: a loop without ``with`` is over, or something went wrong in it."""
-        if self._ended or self._pid != os.getpid():  # A forked child must not speak for its parent.
+        if self._ended or self._forked():
             return
         if self._complete() or self._leaves():
             self.finish()
         else:
             self._link.last_words()
+
+    def _forked(self) -> bool:
+        """Whether this is a child of the process that made the job. How the job ends is for its parent to say."""
+        return self._pid != os.getpid()
 
     def _complete(self) -> bool:
         return self._steps_complete() or (self.epochs_total is not None and self.epochs_done >= self.epochs_total)

@@ -97,6 +97,8 @@ class Sender:
 
     def heartbeat_waiting(self) -> bool:
         """Whether a heartbeat has not left yet: then the next one had better go on gathering steps."""
+        if self._pid != os.getpid():  # those of the parent
+            return False
         with self._changed:
             return any(post.heartbeat for post in self._posts)
 

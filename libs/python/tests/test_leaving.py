@@ -15,6 +15,18 @@ while job.epochs_done < job.epochs_total and not job.should_stop():
     %s
 """
 
+WITHIN = """
+import os, sys, switchyard
+with switchyard.job() as job:
+    for epoch in job.epochs():
+        for step in job.steps(range(4)):
+            if epoch == 1 and step == 2:
+                child = os.fork()
+                if child == 0:
+                    %s
+                os.waitpid(child, 0)
+"""
+
 
 class Leaving(unittest.TestCase):
     def test_the_end_is_reported_once_and_only_when_it_is_known(self):
@@ -33,6 +45,17 @@ class Leaving(unittest.TestCase):
                 self.assertEqual(status, done.returncode, done.stderr)
                 self.assertEqual(ends, [(end["outcome"], end["epochs_done"]) for end in api.bodies("end")])
                 self.assertEqual(max(1, ends[0][1] if ends else 1), len(api.bodies("epochs")))
+
+    def test_a_forked_child_that_leaves_the_context_is_silent(self):
+        for body in "raise RuntimeError", "sys.exit(0)", "sys.exit(3)", "job.finish(); os._exit(0)":
+            with self.subTest(body), tempfile.TemporaryDirectory() as folder, jobapi.serve() as api:
+                script = Path(folder, "within.py")
+                script.write_text(WITHIN % body)
+                done = jobapi.run_script(script, jobapi.variables(folder, SWITCHYARD_JOB_API=api.url, HEARTBEAT_FREQ=1))
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.assertEqual([{"outcome": "finished", "epochs_done": 3, "message": ""}], api.bodies("end"))
+                self.assertEqual([1, 2, 3], [epoch["epochs_done"] for epoch in api.bodies("epochs")])
+                self.assertEqual(12, sum(beat["steps"] for beat in api.bodies("steps")))
 
 
 if __name__ == "__main__":
