@@ -12,7 +12,9 @@ from switchyard._environment import Environment, make_snapshot_dir
 from switchyard._gate import gated
 from switchyard._http import address_from_environment, complain
 from switchyard._link import FAILED, FINISHED, STOPPED, Link
-from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
+from switchyard._meter import (
+    NONFINITE_STEPS, Meter, Stopwatch, figures, finite_values, gpu_memory_bytes, samples_in
+)  # fmt: skip
 from switchyard._stops import Stops
 from switchyard._threads import Threads
 
@@ -93,6 +95,8 @@ class Job:
         self._epoch_length = self.steps_per_epoch
         self._begun = False
         self._in_step = False
+        # Whether it was said that the loss of a step is not finite.
+        self._diverged = False
         self._epoch_open = False
         self._epoch_trained = False
         self._in_context = False
@@ -245,8 +249,10 @@ class Job:
         self._epoch_open = False
         self._epoch_trained = False
         given = dict(self._reported, loss=loss if loss is not None else self._reported.get("loss"), **metrics)
-        values = self._epoch.values()
-        values.update(_finite_values(given))
+        given = {name: value for name, value in given.items() if value is not None}
+        # A value of the whole epoch stands for those of its steps, also one that cannot be sent.
+        values = {name: value for name, value in self._epoch.values().items() if name not in given}
+        values.update(finite_values(given))
         seconds = self._epoch_watch.lap() * whole
         body: Dict[str, Any] = {"epochs_done": self.epochs_done}
         if self._epoch.steps or not earlier:  # else an earlier attempt did all steps: nothing was measured here
@@ -505,7 +511,14 @@ class Job:
         if meter.wait_seconds > 0:
             body["wait_seconds"] = meter.wait_seconds / meter.steps
         body.update(self._noise())
-        body.update(figures(meter.values()))
+        values = meter.values()
+        if NONFINITE_STEPS in values and not self._diverged:
+            self._diverged = True
+            complain(
+                "WARNING: the loss of a step in epoch %d is NaN or infinite: an epoch with such steps has no mean loss, "
+                "but the metric %s, their number" % (self.epochs_done + 1, NONFINITE_STEPS)
+            )
+        body.update(figures(values))
         memory_bytes = gpu_memory_bytes()
         if memory_bytes is not None:
             body["gpu_memory_bytes"] = memory_bytes
@@ -536,8 +549,3 @@ def _length(loader: Any) -> Optional[int]:
         return len(loader) or None
     except TypeError:
         return None
-
-
-def _finite_values(values: Mapping[str, Any]) -> Dict[str, float]:
-    numbers = {name: finite(value) for name, value in values.items()}
-    return {name: number for name, number in numbers.items() if number is not None}

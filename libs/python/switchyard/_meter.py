@@ -5,6 +5,10 @@ import sys
 import time
 from typing import Any, Dict, Mapping, Optional
 
+# The metric that counts the steps whose loss was NaN or infinite. It is sent in place of a mean loss, since the mean of
+# the other steps would make a training that diverges look healthy.
+NONFINITE_STEPS = "nonfinite_steps"
+
 
 class Meter:
     """Sums over the steps since the last reset.
@@ -39,9 +43,13 @@ class Meter:
                 self._values.setdefault(name, _Value()).add(value)
 
     def values(self) -> Dict[str, float]:
-        """The finite values noted, by name."""
-        numbers = {name: value.read() for name, value in self._values.items()}
-        return {name: number for name, number in numbers.items() if number is not None}
+        """The finite values noted, by name; no loss but NONFINITE_STEPS if the loss of a step was not finite."""
+        values = finite_values({name: value.read() for name, value in self._values.items()})
+        loss = self._values.get("loss")
+        if loss is not None and loss.nonfinite:
+            values.pop("loss", None)
+            values[NONFINITE_STEPS] = float(loss.nonfinite)
+        return values
 
 
 class _Value:
@@ -51,11 +59,16 @@ class _Value:
         self._sum = 0.0
         self._count = 0
         self._latest: Any = None
+        self._read: Optional[float] = None
+        # How many of the numbers, and of the tensors that were read, are NaN or infinite.
+        self.nonfinite = 0
 
     def add(self, value: Any) -> None:
         if isinstance(value, (int, float)):
             number = finite(value)
-            if number is not None:
+            if number is None:
+                self.nonfinite += 1
+            else:
                 self._sum += number
                 self._count += 1
         else:
@@ -63,9 +76,11 @@ class _Value:
             self._latest = value.detach() if hasattr(value, "detach") else value
 
     def read(self) -> Optional[float]:
-        if self._count:
-            return finite(self._sum / self._count)
-        return finite(self._latest)
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            self._read = _number(latest)
+            self.nonfinite += int(self._read is not None and not math.isfinite(self._read))
+        return self._sum / self._count if self._count else self._read
 
 
 class Stopwatch:
@@ -87,11 +102,23 @@ class Stopwatch:
 
 def finite(value: Any) -> Optional[float]:
     """value as a float; None where it is no number, NaN or infinite."""
+    number = _number(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def finite_values(values: Mapping[str, Any]) -> Dict[str, float]:
+    """Those values that are finite numbers, as floats."""
+    numbers = {name: finite(value) for name, value in values.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _number(value: Any) -> Optional[float]:
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError, RuntimeError):
         return None
-    return number if math.isfinite(number) else None
 
 
 def figures(values: Mapping[str, float]) -> Dict[str, Any]:

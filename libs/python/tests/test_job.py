@@ -105,16 +105,31 @@ class Reports(unittest.TestCase):
 
     def test_no_nan_or_infinity_is_sent(self):
         bad = [float("nan"), float("inf"), -float("inf"), "text", None, 10**400]
-        with running(HEARTBEAT_FREQ=1) as api:
+        with running(HEARTBEAT_FREQ=1) as api, contextlib.redirect_stderr(io.StringIO()):
             with switchyard.job() as job:
                 for value in bad:
                     job.step(loss=value, grad_sqr=value, odd=value)
-                job.step(loss=1.0)
                 job.end_epoch(loss=float("nan"), accuracy=float("inf"), fine=2)
-        for body in api.bodies("steps")[:1]:
-            self.assertFalse({"loss", "grad_sqr", "metrics"} & set(body), body)
-        ended = api.bodies("epochs")[0]
-        self.assertEqual((1.0, {"fine": 2.0}), (ended["loss"], ended["metrics"]))
+        first, ended = api.bodies("steps")[0], api.bodies("epochs")[0]
+        self.assertFalse({"loss", "grad_sqr"} & (set(first) | set(ended)), (first, ended))
+        self.assertEqual({"nonfinite_steps": 1.0}, first["metrics"])
+        self.assertEqual({"nonfinite_steps": 4.0, "fine": 2.0}, ended["metrics"])
+
+    def test_an_epoch_in_which_a_step_diverged_has_no_mean_loss(self):
+        nan, said = float("nan"), io.StringIO()
+        with running(HEARTBEAT_FREQ=100, EPOCHS_TO_BE_DONE=5) as api, contextlib.redirect_stderr(said):
+            with switchyard.job() as job:
+                for losses, told in (
+                    ([1.0] + 9 * [nan], {}), ([1.0, 3.0], {}), ([nan], {"loss": 5.0}), ([1.0], {"loss": nan}), ([3.0], {}),
+                ):  # fmt: skip
+                    for loss in losses:
+                        job.step(loss=loss)
+                    job.end_epoch(**told)
+        want = [(None, 9.0), (2.0, None), (5.0, 1.0), (None, None), (3.0, None)]
+        ended = [(body.get("loss"), body.get("metrics", {}).get("nonfinite_steps")) for body in api.bodies("epochs")]
+        self.assertEqual(want, ended)
+        self.assertEqual(1, said.getvalue().count("is NaN or infinite"), said.getvalue())
+        self.assertIn("in epoch 1 ", said.getvalue())
 
     def test_tensors_are_read_once_a_heartbeat(self):
         class Tensor:
