@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 LEFTOVER_AGE_SECONDS = 3600.0
+PROGRESS_SUFFIX = ".progress.json"
 
 
 class Progress(NamedTuple):
@@ -63,6 +64,17 @@ def read(path: Path, reader: Optional[Callable[[str], Any]] = None) -> Any:
         return reader(str(path))
     with open(path, "rb") as file:
         return pickle.load(file)
+
+
+def any_in(folder: Path) -> bool:
+    """Whether something was saved in folder, by write or in another way. What a killed write left does not count."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # nobody knows
+    return any(not name.startswith(".") and not name.endswith(PROGRESS_SUFFIX) for name in names)
 
 
 def progress_of(path: Path) -> Optional[Progress]:
@@ -121,7 +133,7 @@ def _entries(path: Path) -> List[Dict[str, Any]]:
 
 
 def _progress_path(path: Path) -> Path:
-    return path.with_name(path.name + ".progress.json")
+    return path.with_name(path.name + PROGRESS_SUFFIX)
 
 
 def _identity(status: os.stat_result) -> List[int]:

@@ -83,6 +83,9 @@ class Job:
         self._loaded: Optional[_checkpoint.Progress] = None
         # An earlier attempt trained, and no call of load has read what it saved.
         self._unread = self.restarted
+        # An earlier attempt trained, and this one found nothing of it. Only the folder as it was at the start shows that:
+        # another process of the job may already be an epoch ahead.
+        self._lost = self.attempt > 1 and self.epochs_done > 0 and not _checkpoint.any_in(self.checkpoint_dir)
         self._heartbeat = Meter()
         self._epoch = Meter()
         self._reported: Dict[str, Any] = {}
@@ -133,12 +136,20 @@ class Job:
         """The numbers of the epochs still to do; each is reported as done when the loop comes back for the next.
 
         Ends early, after a finished epoch, when the scheduler wants the devices; never with only the last epoch
-        left. ``total`` is how many epochs there are in all when the scheduler says nothing of it.
+        left. ``total`` is how many epochs there are in all when the scheduler says nothing of it. A restarted job that
+        has not called load, and whose folder of checkpoints is empty, begins with the first epoch.
         """
         if self.epochs_total is None:
             self.epochs_total = total
         if self.epochs_total is None and self.max_steps is None:
             raise ValueError("how many epochs? set EPOCHS_TO_BE_DONE or call job.epochs(total)")
+        if self._lost and self._unread and not self._begun:
+            complain(
+                "WARNING: nothing is saved in %s and job.load was not called: starting from the first epoch, though %d "
+                "were done. If the state is kept elsewhere, read it by job.load(PATH, reader)"
+                % (self.checkpoint_dir, self.epochs_done)
+            )
+            self._continue_from(_checkpoint.Progress(0, 0))
         while not self._complete() and not self._leaves():
             self.start_epoch()
             yield self.epochs_done

@@ -316,9 +316,35 @@ class Resuming(unittest.TestCase):
             self.assertEqual(0, job.epochs_done)
         self.assertIn("starting from the first epoch", said.getvalue())
 
-    def test_without_load_the_scheduler_is_believed(self):
-        with running(EPOCHS_DONE=2, JOB_RESTARTED="TRUE"):
-            self.assertEqual([2], train(switchyard.job()))
+    def test_epochs_that_nobody_saved_are_trained_again(self):
+        restarted = {"EPOCHS_DONE": 2, "JOB_RESTARTED": "TRUE", "SWITCHYARD_ATTEMPT": 2}
+        for what, saved, changes, want in (
+            ("a restart without a checkpoint", None, {}, [0, 1, 2]),
+            ("what a kill in the first save left", ".7-m.pt m.pt.progress.json", {}, [0, 1, 2]),
+            ("a checkpoint of its own kind", "m.pt", {}, [2]),
+            ("a job that continues another one", None, {"SWITCHYARD_ATTEMPT": 1}, [2]),
+            ("a job that was not restarted", None, {"SWITCHYARD_ATTEMPT": 1, "JOB_RESTARTED": "FALSE"}, [2]),
+            ("a job of which no epoch was done", None, {"EPOCHS_DONE": 0}, [0, 1, 2]),
+        ):
+            said = io.StringIO()
+            with self.subTest(what), running(**dict(restarted, **changes)) as api, contextlib.redirect_stderr(said):
+                folder = Path(os.environ["SWITCHYARD_SNAPSHOTS_DIR"], "job-1")
+                folder.mkdir()
+                for name in (saved or "").split():
+                    (folder / name).write_text("state")
+                self.assertEqual(want, train(switchyard.job()))
+            again = int(len(want) == 3 and "EPOCHS_DONE" not in changes)
+            self.assertEqual(again, said.getvalue().count("starting from the first epoch"), said.getvalue())
+            self.assertEqual([epoch + 1 for epoch in want], [body["epochs_done"] for body in api.bodies("epochs")])
+            self.assertEqual(want[0], api.bodies("steps")[0]["epoch"])
+
+    def test_a_job_that_keeps_its_state_elsewhere_loads_it_by_its_path(self):
+        with running(EPOCHS_DONE=2, JOB_RESTARTED="TRUE", SWITCHYARD_ATTEMPT=2):
+            elsewhere = Path(os.environ["SWITCHYARD_SNAPSHOTS_DIR"], "elsewhere.txt")
+            elsewhere.write_text("state")
+            job = switchyard.job()
+            self.assertEqual("state", job.load(str(elsewhere), reader=lambda path: Path(path).read_text()))
+            self.assertEqual([2], train(job))
 
     def test_a_restarted_job_that_saves_what_it_never_loaded_is_warned_once(self):
         for load, warnings in ((False, 1), (True, 0)):
