@@ -122,10 +122,12 @@ type Report struct {
 	EpochsDone int  `json:"epochs_done"`
 	Step       *int `json:"step,omitempty"`
 	// EpochStep and EpochSteps are the steps of the epoch, if the program counts them.
-	EpochStep  *int               `json:"epoch_step,omitempty"`
-	EpochSteps int                `json:"epoch_steps,omitempty"`
-	Loss       *float64           `json:"loss,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	EpochStep  *int `json:"epoch_step,omitempty"`
+	EpochSteps int  `json:"epoch_steps,omitempty"`
+	// Last is set if the program has ended: its last epoch ended at some time before.
+	Last    bool               `json:"last,omitempty"`
+	Loss    *float64           `json:"loss,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Body returns the report as the job API takes it.
@@ -187,7 +189,9 @@ func (t *Tracker) Close() (Report, bool) {
 	if !t.begun || t.current.Epoch < 0 {
 		return Report{}, false
 	}
-	return t.end(t.current.Epoch - t.first() + 1), true
+	r := t.end(t.current.Epoch - t.first() + 1)
+	r.Last = true
+	return r, true
 }
 
 // first returns the number of the first epoch.

@@ -26,16 +26,16 @@ func TestLinesBecomeReports(t *testing.T) {
 			[]string{"Epoch 1 loss: 0.5", "other", "Epoch 2 loss: 0.25"},
 			[]Report{{EpochsDone: 1, Loss: new(0.5), Metrics: map[string]float64{}}},
 			Report{EpochsDone: 1, Loss: new(0.25), Metrics: map[string]float64{}},
-			Report{EpochsDone: 2, Loss: new(0.25), Metrics: map[string]float64{}},
+			Report{EpochsDone: 2, Last: true, Loss: new(0.25), Metrics: map[string]float64{}},
 		},
 		{
 			"from 0, with steps",
 			[]string{"Epoch 0 [5/10] loss=1", "Epoch 0 [10/10] loss=0.5", "Epoch 1 [5/10] loss=nan"},
 			[]Report{{EpochsDone: 1, Loss: new(0.5), Metrics: map[string]float64{}}},
 			Report{EpochsDone: 1, Step: new(15), EpochStep: new(5), EpochSteps: 10},
-			Report{EpochsDone: 2},
+			Report{EpochsDone: 2, Last: true},
 		},
-		{"resumed, from 1", []string{"Epoch 7"}, nil, Report{EpochsDone: 6}, Report{EpochsDone: 7}},
+		{"resumed, from 1", []string{"Epoch 7"}, nil, Report{EpochsDone: 6}, Report{EpochsDone: 7, Last: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var tracker Tracker

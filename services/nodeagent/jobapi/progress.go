@@ -18,11 +18,13 @@ import (
 type progressBody struct {
 	EpochsDone *int64 `json:"epochs_done"`
 	// Step counts the steps of the whole training; EpochStep those of the epoch, which has EpochSteps.
-	Step       *int64             `json:"step"`
-	EpochStep  *int64             `json:"epoch_step"`
-	EpochSteps int64              `json:"epoch_steps"`
-	Loss       *float64           `json:"loss"`
-	Metrics    map[string]float64 `json:"metrics"`
+	Step       *int64 `json:"step"`
+	EpochStep  *int64 `json:"epoch_step"`
+	EpochSteps int64  `json:"epoch_steps"`
+	// Last is set in the report that follows the end of the program: the epoch ended at some time before.
+	Last    bool               `json:"last"`
+	Loss    *float64           `json:"loss"`
+	Metrics map[string]float64 `json:"metrics"`
 }
 
 func (b progressBody) check() strict.Problems {
@@ -47,7 +49,6 @@ func (a *API) progress(ctx context.Context, c call) (answer, *refusal) {
 
 func (a *API) takeProgress(ctx context.Context, c call, b progressBody) (answer, *refusal) {
 	c.overheard = true
-	c.session.beginOutside(*b.EpochsDone, c.now)
 	said := answer{json: struct{}{}, overheard: true}
 	if b.Step != nil {
 		seconds, steps := c.session.pace(*b.Step, c.now)
@@ -59,29 +60,24 @@ func (a *API) takeProgress(ctx context.Context, c call, b progressBody) (answer,
 			Loss: b.Loss, Metrics: b.Metrics,
 		})
 	}
-	if *b.EpochsDone == 0 {
+	// Every report has the count. With one that is known, the loss and the metrics are those of the running epoch.
+	if int(*b.EpochsDone) <= max(c.session.attempt.StartedEpochs, c.session.epochsRecorded(0)) {
 		return said, nil
 	}
-	return said, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
-		EpochSeconds: c.session.sinceEpoch(*b.EpochsDone, c.now), Loss: b.Loss, Metrics: b.Metrics,
-	})
+	fact := event.EpochEnded{Loss: b.Loss, Metrics: b.Metrics}
+	if seconds := c.session.sinceEpoch(*b.EpochsDone, c.now); !b.Last {
+		fact.EpochSeconds = seconds
+	}
+	return said, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, fact)
 }
 
-// outside is what is remembered of the progress of a program that does not call.
+// outside is what is remembered of the progress of a program that does not call: when it was at a step, and when an
+// epoch ended.
 type outside struct {
 	step    int64
 	stepAt  time.Time
 	epochs  int64
 	epochAt time.Time
-}
-
-// beginOutside notes the first report.
-func (s *session) beginOutside(epochs int64, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.outside.epochAt.IsZero() {
-		s.outside.epochs, s.outside.epochAt = epochs, now
-	}
 }
 
 // pace returns the mean time of the steps since the last report, and their number.
@@ -97,8 +93,8 @@ func (s *session) pace(step int64, now time.Time) (seconds float64, steps int64)
 	return seconds, max(steps, 0)
 }
 
-// sinceEpoch returns how long the epoch with this number took. It returns 0 if the end of the epoch before it was not
-// reported.
+// sinceEpoch returns how long the epoch with this number took, which has just ended. It returns 0 if the end of the
+// epoch before it was not reported: when the program says something for the first time, its epoch runs already.
 func (s *session) sinceEpoch(epochs int64, now time.Time) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +103,7 @@ func (s *session) sinceEpoch(epochs int64, now time.Time) float64 {
 		return 0
 	}
 	s.outside.epochs, s.outside.epochAt = epochs, now
-	if epochs != before.epochs+1 {
+	if epochs != before.epochs+1 || before.epochAt.IsZero() {
 		return 0
 	}
 	return now.Sub(before.epochAt).Seconds()

@@ -23,7 +23,7 @@ func TestProgressThatASupervisorReads(t *testing.T) {
 	b.want("POST", path, `{"epochs_done":1,"loss":0.25,"metrics":{"acc":0.9}}`, 200, "{}")
 	b.wantError("POST", path, `{"step":-1}`, 400, "BadRequest", "epochs_done: is missing")
 	ended := facts[event.EpochEnded](b, event.StreamJobs, event.FactEpochEnded, 1)[0]
-	if ended.EpochsDone != 1 || *ended.Loss != 0.25 || ended.Metrics["acc"] != 0.9 || !(ended.EpochSeconds > 0) {
+	if ended.EpochsDone != 1 || *ended.Loss != 0.25 || ended.Metrics["acc"] != 0.9 {
 		t.Errorf("%+v", ended)
 	}
 	beat := facts[event.Stepped](b, event.StreamSamples, event.FactStepped, 1)[0]
@@ -32,6 +32,32 @@ func TestProgressThatASupervisorReads(t *testing.T) {
 	}
 	if r := b.report(1); r.Spoke || r.EpochsDone != 1 || !r.Steps.Known() {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestACountThatAnAttemptBeganWithEndsNoEpoch: only one that is new to the attempt does. The time of an epoch is known
+// if the end before it was reported.
+func TestACountThatAnAttemptBeganWithEndsNoEpoch(t *testing.T) {
+	b := newBench(t, bustest.Start(t))
+	b.background()
+	second := attempt(2)
+	second.StartedEpochs = 7
+	b.put(second)
+	path := "/attempt/t0k3n2/v1/jobs/" + capability + "/progress"
+	for _, body := range []string{
+		`{"epochs_done":7,"loss":0.125}`, // of the eighth epoch, which runs
+		`{"epochs_done":8,"loss":0.125}`,
+		`{"epochs_done":8,"loss":0.1}`,
+		`{"epochs_done":9,"loss":0.1}`,
+		`{"epochs_done":10,"loss":0.05,"last":true}`,
+	} {
+		b.want("POST", path, body, 200, "{}")
+	}
+	for i, ended := range facts[event.EpochEnded](b, event.StreamJobs, event.FactEpochEnded, 3) {
+		want := []float64{0.125, 0.1, 0.05}[i]
+		if timed := ended.EpochSeconds > 0; ended.EpochsDone != 8+i || *ended.Loss != want || timed != (i == 1) {
+			t.Errorf("%+v, want a loss of %g", ended, want)
+		}
 	}
 }
 
