@@ -19,14 +19,14 @@ const mostHung = 256
 // ErrHangs says that a file system has not answered in time.
 var ErrHangs = errors.New("does not answer")
 
-// Looks asks a question about paths. While one about a path is open, all who ask about it wait for the same answer, and
-// nobody waits once it is known to hang.
-type Looks[T any] struct {
-	ask    func(path string) T
+// Looks asks a question about paths, or about what else names a place in a file system. While it is open about a place,
+// all who ask wait for the same answer, and nobody waits once it is known to hang.
+type Looks[K comparable, T any] struct {
+	ask    func(place K) T
 	asking conc.WaitGroup
 
 	mu   sync.Mutex
-	open map[string]*question[T]
+	open map[K]*question[T]
 	hung int
 }
 
@@ -38,13 +38,13 @@ type question[T any] struct {
 }
 
 // New returns looks with a question, which may take for ever.
-func New[T any](ask func(path string) T) *Looks[T] {
-	return &Looks[T]{ask: ask, open: map[string]*question[T]{}}
+func New[K comparable, T any](ask func(place K) T) *Looks[K, T] {
+	return &Looks[K, T]{ask: ask, open: map[K]*question[T]{}}
 }
 
-// At asks about a path. It returns ErrHangs if no answer comes in time.
-func (l *Looks[T]) At(path string) (T, error) {
-	q := l.begin(path)
+// At asks about a place. It returns ErrHangs if no answer comes in time.
+func (l *Looks[K, T]) At(place K) (T, error) {
+	q := l.begin(place)
 	if q == nil {
 		return *new(T), ErrHangs
 	}
@@ -57,7 +57,7 @@ func (l *Looks[T]) At(path string) (T, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[path] != q { // the answer has just come
+	if l.open[place] != q { // the answer has just come
 		return q.answer, nil
 	}
 	if !q.hangs {
@@ -67,24 +67,24 @@ func (l *Looks[T]) At(path string) (T, error) {
 	return *new(T), ErrHangs
 }
 
-// begin returns the open question about a path; nil if too many hang to ask another one.
-func (l *Looks[T]) begin(path string) *question[T] {
+// begin returns the open question about a place; nil if too many hang to ask another one.
+func (l *Looks[K, T]) begin(place K) *question[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.open[path]
+	q := l.open[place]
 	if q != nil || l.hung >= mostHung {
 		return q
 	}
 	q = &question[T]{began: time.Now(), done: make(chan struct{})}
-	l.open[path] = q
+	l.open[place] = q
 	l.asking.Go(func() {
-		answer := l.ask(path)
+		answer := l.ask(place)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if q.answer = answer; q.hangs {
 			l.hung--
 		}
-		delete(l.open, path)
+		delete(l.open, place)
 		close(q.done)
 	})
 	return q

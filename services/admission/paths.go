@@ -26,7 +26,7 @@ type folders struct {
 	// and admission, which may see fewer, looks at none.
 	asSubmitters bool
 	// looks inspects paths. All submissions share it.
-	looks *look.Looks[fit.Path]
+	looks *look.Looks[string, fit.Path]
 }
 
 // resolve resolves the folders and the script of a job on this machine. It looks at all of them side by side, since one

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/identity"
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/look"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -133,13 +134,26 @@ func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *ca
 	})
 }
 
-// answerFiles serves the files of this machine's jobs.
+// answerFiles serves the files of this machine's jobs. A job may have them on a file system that hangs: others get
+// theirs.
 func answerFiles(ctx context.Context, b *bus.Bus, on platform) error {
+	type answered struct {
+		rpc.FileAnswer
+		err error
+	}
+	looks := look.New(func(r rpc.FileRequest) answered {
+		answer, err := jobfiles.Answer(on.local.Layout, on.realm.Machine, r)
+		return answered{answer, err}
+	})
 	return bus.Answer(ctx, b, rpc.FileSubject(on.realm.Machine), func(_ context.Context, r rpc.FileRequest) (rpc.FileAnswer, error) {
 		if at := on.local.LayoutOf(r.Job); at.People { // else an executor that was taken over could read them
 			return rpc.FileAnswer{}, fmt.Errorf("the files of job %s are its user's alone: look for them on %s, in %s and where it was started", r.Job, on.realm.Machine, at.Own(r.Job))
 		}
-		return jobfiles.Answer(on.local.Layout, on.realm.Machine, r)
+		found, err := looks.At(r)
+		if err != nil {
+			return rpc.FileAnswer{}, fmt.Errorf("look for the files of job %s on %s: a file system there %w", r.Job, on.realm.Machine, err)
+		}
+		return found.FileAnswer, found.err
 	})
 }
 

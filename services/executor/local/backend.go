@@ -59,7 +59,7 @@ func New(dataDir string, program Supervisor, bounds prepare.Bounds) *Backend {
 		bounds.User = attempt.Self()
 	}
 	b := &Backend{
-		Preparer: prepare.Preparer{Layout: installation.Layout{DataDir: dataDir}, Bounds: bounds}, program: program,
+		Preparer: prepare.New(installation.Layout{DataDir: dataDir}, bounds), program: program,
 		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{}, children: map[int]attempt.Folder{},
 		stopAsked: map[attempt.Folder]time.Time{}, followed: map[attempt.Folder]bool{},
 		preparing: map[attempt.Folder]context.CancelFunc{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},

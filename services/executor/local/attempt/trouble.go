@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/disk"
+	"github.com/switchyard-dl/switchyard/libs/look"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // Passes reports whether an error says that a disk or the kernel of the machine is in trouble, which may pass.
 func Passes(err error) bool {
-	troubles := []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN}
+	troubles := []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, look.ErrHangs}
 	return slices.ContainsFunc(troubles, func(trouble error) bool { return errors.Is(err, trouble) })
 }
 
@@ -24,6 +25,11 @@ func Passes(err error) bool {
 func Unstarted(err error) train.Exit {
 	if !Passes(err) {
 		return train.Exit{Code: launch.CannotStart, Message: err.Error()}
+	}
+	if errors.Is(err, look.ErrHangs) {
+		return train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{
+			Code: "FileSystemHangs", Message: err.Error(), Hint: "mount its file system on the node again: `ls` must answer there",
+		}}
 	}
 	return train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{
 		Code: "MachineTrouble", Message: err.Error(), Hint: "`df -h` and `df -i` on the node show whether a disk is full",

@@ -20,7 +20,7 @@ import (
 // preparer prepares attempts in a fresh folder.
 func preparer(t *testing.T) *Preparer {
 	t.Helper()
-	return &Preparer{Layout: installation.Layout{DataDir: t.TempDir()}, Bounds: Bounds{User: attempt.Self()}}
+	return new(New(installation.Layout{DataDir: t.TempDir()}, Bounds{User: attempt.Self()}))
 }
 
 // The path of the agent's socket comes from a node's record: it shows no other folder.

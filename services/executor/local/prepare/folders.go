@@ -42,7 +42,9 @@ func (p *Preparer) resolveFolders(s *launch.Setting) error {
 		}
 	}
 	if s.Datasets == "" {
-		s.Datasets = p.userDatasets(*s)
+		if s.Datasets, err = p.userDatasets(*s); err != nil {
+			return err
+		}
 	}
 	if err := p.checkFolders(*s); err != nil {
 		return err
@@ -74,11 +76,18 @@ func (p *Preparer) checkFolders(s launch.Setting) error {
 	for name, folder := range map[string]string{
 		"custom_dir": s.Custom, "snapshots_dir": s.Snapshots, "datasets_dir": s.Datasets, "work_dir": workDirHere(s.Spec),
 	} {
-		if err := checkFolder(folder); folder != "" && err != nil {
-			return fmt.Errorf("%s %w", name, err)
+		if folder == "" {
+			continue
+		}
+		found, err := p.folders.At(folder)
+		if err != nil {
+			return fmt.Errorf("%s %s %w", name, folder, err)
+		}
+		if found != nil {
+			return fmt.Errorf("%s %w", name, found)
 		}
 		around := name == "work_dir" && !p.Holds(folder) // nothing is mounted there
-		if folder != "" && !around && p.Exposed(folder, s.Job) {
+		if !around && p.Exposed(folder, s.Job) {
 			return fmt.Errorf("%s %s %w", name, folder, errExposed)
 		}
 	}
@@ -160,10 +169,10 @@ func followLinks(folders ...*string) error {
 }
 
 // userDatasets returns the folder of datasets in the home of a job's user, if there is one.
-func (p *Preparer) userDatasets(s launch.Setting) string {
+func (p *Preparer) userDatasets(s launch.Setting) (string, error) {
 	name := s.Spec.User
 	if name == "" {
-		return ""
+		return "", nil
 	}
 	home := filepath.Join("/home", name)
 	if p.People {
@@ -171,7 +180,15 @@ func (p *Preparer) userDatasets(s launch.Setting) string {
 	} else if u, err := user.Lookup(name); err == nil {
 		home = u.HomeDir
 	}
-	// A link here is resolved now, because the job does not choose this folder.
+	folder, err := p.datasets.At(home)
+	if err != nil {
+		return "", fmt.Errorf("the home folder %s %w", home, err)
+	}
+	return folder, nil
+}
+
+// datasetsIn returns the folder of datasets in a home. It resolves a link, because the job does not choose this folder.
+func datasetsIn(home string) string {
 	folder, err := filepath.EvalSymlinks(filepath.Join(home, "datasets"))
 	if err != nil {
 		return ""

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/look"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/upload"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -40,6 +41,16 @@ type Preparer struct {
 	Data *staging.Cache
 	// Staged receives how much of an attempt's data has arrived.
 	Staged func(attempt.Folder, train.Staging)
+
+	// folders checks the folders that jobs name, and datasets finds those in people's homes: all jobs of a machine wait
+	// for the executor to start them, and a file server may be away.
+	folders  *look.Looks[string, error]
+	datasets *look.Looks[string, string]
+}
+
+// New makes a preparer. What it needs to fetch data and uploads is set later.
+func New(l installation.Layout, bounds Bounds) Preparer {
+	return Preparer{Layout: l, Bounds: bounds, folders: look.New(checkFolder), datasets: look.New(datasetsIn)}
 }
 
 // Mounts reports whether a job sees its folders under their fixed names: always in a container, otherwise if the

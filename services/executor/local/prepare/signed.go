@@ -36,10 +36,9 @@ const ArchiveFile = 3
 // Signed prepares the attempt that the launcher has started as the user of a signed job, and makes its launch.
 // Everything is opened and made with the rights of this process, which are his. What cannot be made is an end.
 func Signed(l launcher.Start) (made attempt.Launch, end *train.Exit) {
-	p := &Preparer{
-		Layout: installation.Layout{DataDir: l.Jobs, People: true}, Bounds: Bounds{User: attempt.Self()}, Uploads: fromLauncher,
-		Staged: func(folder attempt.Folder, now train.Staging) { _ = folder.Stage(now) }, // without it, people see less
-	}
+	p := New(installation.Layout{DataDir: l.Jobs, People: true}, Bounds{User: attempt.Self()})
+	p.Uploads = fromLauncher
+	p.Staged = func(folder attempt.Folder, now train.Staging) { _ = folder.Stage(now) } // without it, people see less
 	made, end, err := p.signed(l)
 	if end == nil && err != nil {
 		end = new(attempt.Unstarted(err))
