@@ -50,6 +50,8 @@ func (s server) truth(route api.Route, r *http.Request) (answer, error) {
 	if access.May(person, access.SeeSpec, access.Owner{}) != nil {
 		truth = truth.Public()
 	}
+	truth.Model.Features = append([]contract.Feature{}, truth.Model.Features...) // a list without items is no null
+	truth.Model.Clusters = append([]contract.KindCluster{}, truth.Model.Clusters...)
 	return answer{body: truth}, err
 }
 

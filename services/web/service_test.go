@@ -503,3 +503,21 @@ func TestTheHeadersOfTheStreamAreAnAnswer(t *testing.T) {
 	}
 	b.send("GET", "/api/v1", "").Body.Close()
 }
+
+// An installation without data has empty lists: a client that goes through them finds no null.
+func TestAListWithoutItemsIsNoNull(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	for _, r := range api.Routes() {
+		if r.Method != "GET" || r.Streams || strings.Contains(r.Path, "{") {
+			continue
+		}
+		path, _, _ := attacked(r)
+		response := b.send("GET", path, "")
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || strings.Contains(string(text), "null") {
+			t.Errorf("%s: %s %s, %v", path, response.Status, text, err)
+		}
+	}
+}

@@ -98,7 +98,7 @@ func (x *Index) Plan() *train.Plan {
 	if p := x.Plans.Get(PlanKey); p != nil {
 		return p
 	}
-	return &train.Plan{}
+	return &train.Plan{Allocations: []train.Allocation{}}
 }
 
 // Table holds the records of one type.

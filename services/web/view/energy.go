@@ -131,7 +131,7 @@ func SpentIn(x *index.Index, books map[string]contract.Book, from, to time.Time)
 	}
 	byKey := func(x, y Spent) int { return cmp.Compare(x.Key, y.Key) }
 	most := func(x, y Spent) int { return cmp.Or(cmp.Compare(y.All(), x.All()), byKey(x, y)) }
-	e := Energy{From: from, To: to, Methods: slices.Sorted(maps.Keys(methods)), PowerBudgetWatts: x.Plan().PowerBudgetWatts, Quotas: quotas(x, to), Total: total.Spent}
+	e := Energy{From: from, To: to, Methods: append([]string{}, slices.Sorted(maps.Keys(methods))...), PowerBudgetWatts: x.Plan().PowerBudgetWatts, Quotas: quotas(x, to), Total: total.Spent}
 	e.Days, e.Nodes, e.Users, e.Jobs = days.sorted(byKey), nodes.sorted(most), users.sorted(most), jobs.sorted(most)
 	e.Jobs = e.Jobs[:min(len(e.Jobs), jobsShown)]
 	return e

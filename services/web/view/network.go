@@ -90,7 +90,7 @@ func StateOf(l train.Link) LinkState {
 
 // seenNetwork returns the paths of all probes, and the states of the links on them.
 func seenNetwork(lists []train.Pinglist, links []train.Link) ([]fabric.Seen, map[fabric.LinkID]fabric.State) {
-	var ways []fabric.Seen
+	ways := []fabric.Seen{}
 	states := map[fabric.LinkID]fabric.State{}
 	for _, list := range lists {
 		for _, f := range list.Probes {
