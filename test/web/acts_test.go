@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // asked reports whether a job was asked for what a fact says.
@@ -193,4 +194,20 @@ func TestALinkLogsInWhereThePageIsOpen(t *testing.T) {
 	s.at("#" + hash)
 	s.shows("live", "owner")
 	s.true(`location.hash === "#/"`)
+}
+
+// No name of a job is a formula in a spreadsheet, whatever else it has.
+func TestNoNameIsAFormulaInTheEnergySheet(t *testing.T) {
+	a, s := openAlone(t)
+	put(t, a.bus, contract.Hours, contract.HourKey("n1", time.Now()), contract.Book{
+		Node: "n1", Owners: map[train.JobID]contract.Owner{"j": {Name: `=HYPERLINK("http://evil","x")`, User: "ann"}, "k": {Name: "|cmd", User: "ann"}},
+		Running: map[train.JobID]train.Account{"j": {Job: "j", Energy: unit.KilowattHour}, "k": {Job: "k", Energy: unit.KilowattHour}},
+	})
+	a.start()
+	s.before(`const make = URL.createObjectURL; URL.createObjectURL = (b) => { void b.text().then((t) => { window.sheet = t; }); return make.call(URL, b); };`)
+	s.open(a.link())
+	s.at("#/energy")
+	s.shows("HYPERLINK")
+	s.press("CSV")
+	s.true(`window.sheet.includes(',"\'=HYPERLINK(""http://evil"",""x"")",') && window.sheet.includes(",'|cmd,")`)
 }

@@ -16,7 +16,9 @@ const part = (x: number, of: number) => (of > 0 ? `${((100 * x) / of).toFixed(0)
 
 // csv has a row for each row of the tables, in joules, and in grams where the carbon is known.
 function csv(spent: Energy): string {
-  const field = (text: string) => (/[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : /^[=+@-]/.test(text) ? `'${text}` : text);
+  // As libs/sheet does: a spreadsheet runs a cell that begins like a formula, in quotes too.
+  const plain = (text: string) => (/^[=+\-@\t\r\n|%＝＋－＠]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text);
+  const field = (text: string) => { const p = plain(text); return /[",\n\r]/.test(p) ? `"${p.replace(/"/g, '""')}"` : p; };
   const rows = (by: string, all: Spent[]) => all.map((s) => [by, field(s.key), field(s.name ?? ""), s.active_uj / 1e6, idle(s) / 1e6, nobody(s) / 1e6, s.co2e_g ?? ""].join(","));
   return ["by,key,name,active_joules,idle_joules,unattributed_joules,co2e_grams", ...rows("day", spent.days), ...rows("user", spent.users), ...rows("node", spent.nodes), ...rows("job", spent.jobs)].join("\r\n") + "\r\n";
 }
