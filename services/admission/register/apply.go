@@ -250,15 +250,23 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if late || *state != train.StateRunning {
 		return true
 	}
-	message := epochsDone(job) + " done"
+	explain(job, "Training", epochsDone(job)+" done"+newest(job, b), "")
+	return true
+}
+
+// newest returns the figures of the newest epoch. After a crash epochs before it end again: their figures are older.
+func newest(job *train.Job, b *event.EpochEnded) string {
+	if b.EpochsDone < job.EpochsDone {
+		return fmt.Sprintf(", repeats epoch %d", b.EpochsDone+1)
+	}
+	figures := ""
 	if b.EpochSeconds > 0 {
-		message += fmt.Sprintf(", the last one in %s", spoken(b.EpochSeconds))
+		figures += fmt.Sprintf(", the last one in %s", spoken(b.EpochSeconds))
 	}
 	if b.Loss != nil {
-		message += fmt.Sprintf(", loss %.4g", *b.Loss)
+		figures += fmt.Sprintf(", loss %.4g", *b.Loss)
 	}
-	explain(job, "Training", message, "")
-	return true
+	return figures
 }
 
 // checkpointWritten notes the checkpoint, and the steps of an epoch that it holds: the job's progress counts them.

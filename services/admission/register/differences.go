@@ -12,7 +12,8 @@ import (
 
 // Differences returns in words how a stored record differs from the fold of its job's facts. Their newest facts may
 // differ, and so may the times of edits: the answer to an edit is in the record before it is a fact. The signature is
-// not compared, since not every process that compares can sign.
+// not compared, since not every process that compares can sign, nor are message and hint, since another version may
+// have put the same facts in other words.
 func Differences(stored, folded train.Job) []string {
 	have, want := fields(stored), fields(folded)
 	var found []string
@@ -29,7 +30,7 @@ func Differences(stored, folded train.Job) []string {
 }
 
 func fields(job train.Job) map[string]json.RawMessage {
-	job.LastSequence, job.Seal, job.Edits = 0, nil, slices.Clone(job.Edits)
+	job.LastSequence, job.Seal, job.Message, job.Hint, job.Edits = 0, nil, "", "", slices.Clone(job.Edits)
 	for i := range job.Edits {
 		job.Edits[i].At = time.Time{}
 	}

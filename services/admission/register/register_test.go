@@ -148,6 +148,19 @@ func foldAll(t *rapid.T, facts []Fact, step func(before, after train.Job, f Fact
 	return job
 }
 
+func TestOtherWordsForTheSameFactsAreNoDifference(t *testing.T) {
+	stored := train.Job{ID: "resnet", Reason: "Training", Message: "8 of 20 epochs done, loss 0.1667", Hint: "wait", EpochsDone: 8}
+	folded := stored
+	folded.Message, folded.Hint = "8 of 20 epochs done, repeats epoch 7", ""
+	if found := Differences(stored, folded); found != nil {
+		t.Error(found)
+	}
+	folded.EpochsDone = 9
+	if found := Differences(stored, folded); len(found) != 1 {
+		t.Error(found)
+	}
+}
+
 func TestRepeatedFactsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		facts := drawLife(t)
