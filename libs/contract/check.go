@@ -196,6 +196,8 @@ func keyOfPlace(record any) (key string, names bool) {
 	switch r := record.(type) {
 	case *train.Node:
 		return string(r.ID), true
+	case *ExecutorOwner:
+		return string(r.Machine), true
 	case *access.Person:
 		return strings.ReplaceAll(r.Name, ".", "="), true
 	case *access.Tenant:

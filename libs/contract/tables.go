@@ -18,6 +18,7 @@ const (
 	Models         Bucket[train.Model]              = "models"
 	Interference   Bucket[curve.InterferenceRecord] = "meetings"
 	Attempts       Bucket[train.Attempt]            = "attempts"
+	Executors      Bucket[ExecutorOwner]            = "executors"
 	Reports        Bucket[train.AttemptReport]      = "reports"
 	Accounts       Bucket[train.Account]            = "ledger"
 	EnergyProgress Bucket[train.EnergyProgress]     = "ledger"
@@ -115,6 +116,13 @@ func Buckets() []BucketInfo {
 			Records: []Record{
 				record(Attempts, "Attempts", "<job>", executor,
 					"The truth about the processes of a job and the devices they hold.", planner, nodeagent, admission, web),
+			},
+		},
+		{
+			Name: string(Executors), Doc: "Whose executor acts for each machine.", Made: Observed, Loss: "nothing: each executor writes its record within seconds",
+			Records: []Record{
+				record(Executors, "Executors", "<node>", executor,
+					"The data folder whose executor acts for a machine. Another executor of the same name stands by while this record is fresh."),
 			},
 		},
 		{

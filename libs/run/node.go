@@ -21,7 +21,7 @@ func SettleNode(c Common) (Common, error) {
 	if wanted == "" {
 		wanted = defaultNode()
 	}
-	kept, err := keepNode(filepath.Join(c.DataDir, nodeName), wanted)
+	kept, err := keepID(filepath.Join(c.DataDir, nodeName), wanted)
 	if err != nil {
 		return c, fmt.Errorf("settle the id of this machine: %w", err)
 	}
@@ -32,9 +32,9 @@ func SettleNode(c Common) (Common, error) {
 	return c, nil
 }
 
-// keepNode stores an id unless the folder has one, and returns the stored id. The file appears with its content, so of
+// keepID stores an id unless the folder has one, and returns the stored id. The file appears with its content, so of
 // several processes that start at once one wins and the others read what it wrote.
-func keepNode(path, wanted string) (string, error) {
+func keepID(path, wanted string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}

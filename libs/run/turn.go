@@ -65,7 +65,7 @@ func serve(ctx context.Context, s Service, p Process) error {
 		switch {
 		case ctx.Err() != nil && errors.Is(err, context.Canceled):
 			return nil // it was stopped in the middle of a question, however it put that
-		case !errors.Is(err, bus.ErrAway) || ctx.Err() != nil:
+		case !errors.Is(err, bus.ErrAway) && !errors.Is(err, ErrTaken) || ctx.Err() != nil:
 			return err
 		}
 		p.Log.Warn("the service begins again", "error", err)

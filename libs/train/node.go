@@ -196,6 +196,15 @@ func (d *Device) IdlePower() unit.Power {
 	return unit.Watts(idlePart * d.BusyPower().Watts())
 }
 
+// Owner is the data folder that a process of a node works in. Two processes with the name of one node and folders of
+// their own would each undo what the other does.
+type Owner struct {
+	// ID is random, and kept in the folder.
+	ID string `json:"id"`
+	// Place is host:folder, for people.
+	Place string `json:"place"`
+}
+
 // Node is a machine as its agent reports it.
 type Node struct {
 	ID NodeID `json:"id"`

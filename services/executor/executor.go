@@ -19,6 +19,8 @@ type executor struct {
 	backend backend
 	realm   diff.Realm
 	limits  diff.Limits
+	// acts reports whether this executor is the one that acts for its realm.
+	acts func() bool
 
 	starts *starter
 	tuning *retuner
@@ -33,7 +35,7 @@ type executor struct {
 
 func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 	return &executor{
-		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace, MostGrace: config.StopGraceMax},
+		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace, MostGrace: config.StopGraceMax}, acts: on.acts,
 		starts: newStarter(s, on.backend, on.realm, config), tuning: newRetuner(s, on.backend),
 		strays: &straySweeper{shared: s, backend: on.backend, realm: on.realm}, stopPublished: map[diff.ReportKey]train.StopCause{},
 		handingOver: map[diff.ReportKey]diff.Wait{}, deciding: map[diff.ReportKey]diff.Wait{},
@@ -44,7 +46,7 @@ func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 func (e *executor) loop(ctx context.Context, started func()) error {
 	for first := true; ctx.Err() == nil; {
 		pause := launch.Later
-		if e.cache.synced.ready() {
+		if e.cache.synced.ready() && e.acts() {
 			pause = e.pass(ctx)
 			if first {
 				started()

@@ -48,7 +48,7 @@ func New(c settings.Executor) *Service { return &Service{config: c} }
 func (s *Service) Name() string { return "executor" }
 
 // Task returns the leader election task: one process serves all nodes of Kubernetes. A local executor owns its
-// machine by a lock in its folder and needs no election.
+// machine by a record (ownership) and needs no election.
 func (s *Service) Task(run.Common) string {
 	if s.config.Backend == settings.BackendKubernetes {
 		return s.Name()
@@ -94,6 +94,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return stopped(ctx, err)
 	}
 	defer b.Close()
+	owned, err := s.own(ctx, p, b)
+	if err != nil {
+		return stopped(ctx, err)
+	}
 	on, err := s.openPlatform(ctx, p, b)
 	if err != nil {
 		return stopped(ctx, err)
@@ -101,6 +105,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if on.local != nil {
 		defer on.local.Close()
 	}
+	on.acts = owned.holds
 	e, err := s.open(ctx, p, b, on)
 	if err != nil {
 		return stopped(ctx, err)
@@ -113,6 +118,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
 	e.buckets.watch(loops, e.cache)
 	loops.Go(plans.run)
+	loops.Go(owned.keep)
 	if on.local != nil {
 		loops.Go(func(ctx context.Context) error { return s.answerLogs(ctx, b, on, e.cache) })
 		loops.Go(func(ctx context.Context) error { return answerFiles(ctx, b, on) })
@@ -189,6 +195,7 @@ type platform struct {
 	// local is the back end if it is that of this machine, pods if it is that of a cluster.
 	local *local.Backend
 	pods  *kube.Backend
+	acts  func() bool
 }
 
 func (s *Service) openPlatform(ctx context.Context, p run.Process, b *bus.Bus) (platform, error) {

@@ -59,6 +59,8 @@ type yard struct {
 	node string
 	// planner is the service that publishes plans.
 	planner string
+	// http is where the running executor tells its health.
+	http net.Addr
 	// stop ends the running executor.
 	stop func()
 
@@ -164,11 +166,14 @@ func (y *yard) run(args ...string) {
 	y.must(s.Validate(common))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(y.t.Context()))
 	var done conc.WaitGroup
+	listening := make(chan net.Addr, 1)
 	done.Go(func() {
-		if err := run.Together(ctx, common, testLog{y.t}, func(net.Addr) {}, s); err != nil {
+		defer close(listening)
+		if err := run.Together(ctx, common, testLog{y.t}, func(a net.Addr) { listening <- a }, s); err != nil {
 			y.t.Errorf("executor: %v", err)
 		}
 	})
+	y.http = <-listening
 	y.stop = sync.OnceFunc(func() { cancel(); done.Wait() })
 	y.t.Cleanup(y.stop)
 }
