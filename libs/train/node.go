@@ -212,6 +212,8 @@ type Node struct {
 	Backend Backend `json:"backend,omitempty"`
 	// Machine is the machine whose executor starts them, if it presents itself as several nodes.
 	Machine NodeID `json:"machine,omitempty"`
+	// Owner is the data folder of its agent: an agent with another one stands by while this one announces the node.
+	Owner Owner `json:"owner,omitzero"`
 	// Version is that of its agent's program.
 	Version string `json:"version,omitempty"`
 	// Name is the node's name in Kubernetes, Labels are its labels there.

@@ -124,7 +124,7 @@ func checkNode(t *testing.T, n train.Node) {
 			{ID: "gpu:1", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Enforcement: train.EnforcedByAdvice, Units: 24},
 		},
 	}
-	ofTheMachine := cmpopts.IgnoreFields(train.Node{}, "Version", "BootID", "Cores", "Memory", "ContainerRuntime", "JobAPI", "SeenAt")
+	ofTheMachine := cmpopts.IgnoreFields(train.Node{}, "Version", "Owner", "BootID", "Cores", "Memory", "ContainerRuntime", "JobAPI", "SeenAt")
 	if diff := cmp.Diff(want, n, ofTheMachine, cmpopts.IgnoreFields(train.Device{}, "UUID", "Resource")); diff != "" {
 		t.Errorf("node (-want +got)\n%s", diff)
 	}

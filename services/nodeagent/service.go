@@ -107,6 +107,10 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
+	owner, err := s.own(ctx, p, t.nodes)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
 	box, err := outbox.Open(filepath.Join(dir, "outbox"), outboxLimit, p.Log)
 	if err != nil {
 		return err
@@ -161,7 +165,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// The job API is not announced, and nothing is measured, before the attempts are known.
-	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, exits, p) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, owner, describe, exits, p) }))
 	work.Go(synced.Then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.Then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
@@ -344,15 +348,18 @@ func seeing(known *attemptindex.Index, node train.NodeID, exits tick.Signal) fun
 	}
 }
 
-// announce refreshes the node's entry until ctx ends.
-func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(context.Context, time.Time) train.Node, exits tick.Signal, p run.Process) error {
+// announce refreshes the node's entry until ctx ends, or the agent of another data folder has taken over.
+func announce(ctx context.Context, owner ownership, describe func(context.Context, time.Time) train.Node, exits tick.Signal, p run.Process) error {
 	ticker := time.NewTicker(announceInterval)
 	defer ticker.Stop()
 	started := false
 	for {
-		if err := write(ctx, nodes, describe(ctx, time.Now().UTC())); err != nil && ctx.Err() == nil {
+		switch err := owner.write(ctx, describe(ctx, time.Now().UTC())); {
+		case errors.Is(err, run.ErrTaken):
+			return err
+		case err != nil && ctx.Err() == nil:
 			p.Log.Warn("node not announced", "error", err)
-		} else if err == nil && !started {
+		case err == nil && !started:
 			started = true
 			p.Started()
 		}
@@ -369,12 +376,6 @@ func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(cont
 		case <-ticker.C:
 		}
 	}
-}
-
-func write(ctx context.Context, nodes *bus.KV[train.Node], n train.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, announceInterval)
-	defer cancel()
-	return nodes.Put(ctx, string(n.ID), n)
 }
 
 // flushTimeout is how long a stop waits for the bus to take the last intervals.

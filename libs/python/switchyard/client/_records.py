@@ -1319,6 +1319,13 @@ class NotifySpec(TypedDict, total=False):
     command: str
 
 
+class TrainOwner(TypedDict):
+    """Owner is the data folder that a process of a node works in. Two processes with the name of one node and folders of their own would each undo what the other does."""
+
+    id: str
+    place: str
+
+
 class _TrainPart(TypedDict):
     node: str
     devices: List[str]
@@ -2045,6 +2052,7 @@ class Node(_Node, total=False):
 
     backend: Literal["", "kubernetes"]
     machine: str
+    owner: TrainOwner
     version: str
     name: str
     labels: Dict[str, str]
