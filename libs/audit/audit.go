@@ -30,7 +30,7 @@ type Refusals struct {
 
 const (
 	// perMinute are stored of a person without a pause, then as many in each minute.
-	perMinute = 60
+	perMinute = 100
 	// wait bounds the wait for the bus. An answer does not depend on it.
 	wait = 2 * time.Second
 	// maxRequest bounds what is stored of a request.

@@ -18,6 +18,8 @@ type backend interface {
 	// Mounts reports whether a job sees its folders under their fixed names.
 	Mounts(spec train.Spec) bool
 
+	// Vacate makes way for a job that has never started: it no longer finds what an earlier job with its id has left.
+	Vacate(job train.JobID) error
 	// FindSaved looks for what a job has saved, before its next attempt is claimed. It returns false if nothing is left.
 	FindSaved(job train.Job, last train.Attempt) (bool, error)
 	// Namespace returns where the pods of a job are to be; empty if it runs as processes.

@@ -108,6 +108,11 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
 	a.Enforcement = train.Weakest(launch.Setting{Places: places}.Devices())
+	if last.Job == "" && job.Attempt == 0 {
+		if err := s.backend.Vacate(action.Job); err != nil {
+			return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+		}
+	}
 	if a.Number > 1 && job.Saved() {
 		found, err := s.backend.FindSaved(job, last)
 		if err != nil {

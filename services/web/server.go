@@ -300,6 +300,9 @@ func executor[Q, A any](s server, op access.Operation, subject func(train.NodeID
 		if err := s.mayToJob(r, op, job); err != nil {
 			return answer{}, err
 		}
+		if err := s.hasRun(job); err != nil {
+			return answer{}, err
+		}
 		offset, err := strconv.ParseInt(cmp.Or(values.Get("offset"), "0"), 10, 64)
 		if err != nil {
 			return answer{}, fmt.Errorf("offset: want a whole number, found %q", values.Get("offset"))
@@ -307,6 +310,20 @@ func executor[Q, A any](s server, op access.Operation, subject func(train.NodeID
 		reply, err := askService[Q, A](r.Context(), s, subject(train.NodeID(r.PathValue("id"))), question(job, values.Get("path"), offset))
 		return answer{body: reply}, err
 	}
+}
+
+// hasRun refuses a question about what a job has left that has never started: its node may have the folder of an
+// earlier job with the same id, of another person.
+func (s server) hasRun(id train.JobID) error {
+	waits := false
+	s.known.read(func(x *index.Index) {
+		job := x.Jobs.Get(string(id))
+		waits = job != nil && job.Attempt == 0 && x.Attempts.Get(string(id)) == nil
+	})
+	if waits {
+		return problemError{problem(http.StatusBadGateway, fmt.Sprintf("no output and no files of job %s: it has not started", id), "")}
+	}
+	return nil
 }
 
 // askService asks another service. An error is a problem.

@@ -48,6 +48,22 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 // forgottenPrefix begins the name of an attempt's folder while it is removed; Find ignores it.
 const forgottenPrefix = ".forgotten-"
 
+// Vacate renames the folder that an earlier job with the same id has left. An id is free again once the register has
+// forgotten its job, and the next job may be another person's. No id has a dot, so the new name is that of no job.
+func (b *Backend) Vacate(job train.JobID) error {
+	left, err := os.Stat(b.Output(job))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Rename(b.Job(job), fmt.Sprintf("%s.%d", b.Job(job), left.ModTime().Unix()))
+	}
+	if err != nil {
+		return fmt.Errorf("put the folder of an earlier job %s aside: %w", job, err)
+	}
+	return nil
+}
+
 // ForgetAll removes the private files of every attempt of a job that ended long ago. Its log, work and snapshots
 // stay.
 func (b *Backend) ForgetAll(ctx context.Context, job train.JobID) error {

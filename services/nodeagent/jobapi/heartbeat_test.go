@@ -21,7 +21,7 @@ func TestTheNewestHeartbeatOfEachProcessWaits(t *testing.T) {
 	<-b.came
 	var of []int
 	for _, fact := range b.take() {
-		s := fact.Body.(event.Stepped) //nolint:errcheck,forcetypeassert // put above
+		s := fact.Body.(event.Stepped)
 		if s.Step != 2 {
 			t.Errorf("step %d of rank %d", s.Step, s.Rank)
 		}
