@@ -2,6 +2,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,10 +76,22 @@ func eventsCommand(a *console.Console) *cobra.Command {
 	return cmd
 }
 
-// Follow prints streams side by side, each in its own order; what is stored already in the order of time.
+// Follow prints streams side by side, each in its own order; what is stored already in the order of time. It ends at
+// the first message that cannot be written.
 func Follow(ctx context.Context, a *console.Console, b *bus.Bus, streams []string, all, once bool, job string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var printing sync.Mutex
 	var stored []bus.Message
+	var unwritten error
+	write := func(m bus.Message) {
+		if unwritten == nil {
+			unwritten = printMessage(a, m)
+		}
+		if unwritten != nil {
+			stop()
+		}
+	}
 	show := func(m bus.Message) {
 		if job != "" && m.Parsed.ID != job {
 			return
@@ -89,7 +102,7 @@ func Follow(ctx context.Context, a *console.Console, b *bus.Bus, streams []strin
 			stored = append(stored, m)
 			return
 		}
-		printMessage(a, m)
+		write(m)
 	}
 	reading := pool.New().WithErrors().WithContext(ctx)
 	for _, stream := range streams {
@@ -98,9 +111,9 @@ func Follow(ctx context.Context, a *console.Console, b *bus.Bus, streams []strin
 	err := reading.Wait()
 	slices.SortStableFunc(stored, func(x, y bus.Message) int { return x.Time.Compare(y.Time) })
 	for _, m := range stored {
-		printMessage(a, m)
+		write(m)
 	}
-	return err
+	return cmp.Or(unwritten, err)
 }
 
 func readStream(ctx context.Context, b *bus.Bus, stream string, all, once bool, show func(bus.Message)) error {
@@ -122,7 +135,7 @@ func readStream(ctx context.Context, b *bus.Bus, stream string, all, once bool, 
 	})
 }
 
-func printMessage(a *console.Console, m bus.Message) {
+func printMessage(a *console.Console, m bus.Message) error {
 	if a.Output == "json" {
 		body := json.RawMessage(m.Data)
 		if !json.Valid(body) {
@@ -132,14 +145,15 @@ func printMessage(a *console.Console, m bus.Message) {
 			"subject": m.Subject, "sequence": m.Sequence, "time": m.Time, "source": m.Source, "key": m.Key, "cause": m.Cause, "body": body,
 		})
 		if err == nil {
-			fmt.Fprintf(a.Stdout, "%s\n", line)
+			_, err = fmt.Fprintf(a.Stdout, "%s\n", line)
 		}
-		return
+		return err
 	}
 	const width = 300
 	body := render.EscapeText(string(m.Data[:min(len(m.Data), width)]))
 	if len(m.Data) > width {
 		body += fmt.Sprintf(" .. (%d bytes)", len(m.Data))
 	}
-	fmt.Fprintf(a.Stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
+	_, err := fmt.Fprintf(a.Stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
+	return err
 }
