@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,7 +37,11 @@ Not in the file: the output, working folders, checkpoints and secrets of jobs. T
 				return err
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				if _, err := backup.Write(ctx, b, path, time.Now(), func(string) bool { return true }); err != nil {
+				_, err := backup.Write(ctx, b, path, time.Now(), func(string) bool { return true })
+				if _, unwritten := errors.AsType[*fs.PathError](err); unwritten {
+					return exit.Errorf(exit.Failed, "name a file in a folder that exists and has room", "%v", err)
+				}
+				if err != nil {
 					return exit.Errorf(exit.Failed, "`switchyard repair` says what is damaged", "%v", err)
 				}
 				return a.tellBackup(path)
