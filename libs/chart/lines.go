@@ -25,7 +25,10 @@ type Line struct {
 }
 
 // Point is one value of a series.
-type Point struct{ X, Y float64 }
+type Point struct {
+	X float64 `json:"x"`
+	Y float64 `json:"y"`
+}
 
 // SVG draws the lines. Points with values that are no finite numbers are left out.
 func (l Lines) SVG() string {

@@ -52,14 +52,13 @@ func plot(ctx context.Context, a *console.Console, y console.Yard, ref, metric, 
 		metric = mainMetric(all)
 	}
 	course, devices := courseOf(job, all, metric), devicesOf(job, time.Now())
-	if a.Output == "json" {
-		return a.PrintJSON(map[string]any{"job": job.ID, "metric": metric, "course": course, "devices": devices})
-	}
 	switch {
 	case len(all) == 0:
 		return exit.Errorf(exit.Failed, "the key `progress` of a job file reads metrics from output or files (docs/your-script.md)", "job %s has reported no epochs", job.ID)
 	case len(course) == 0:
 		return exit.Errorf(exit.Failed, "`switchyard get "+string(job.ID)+" metrics.csv --to -` shows what it has reported", "job %s has reported no %s", job.ID, render.EscapeText(metric))
+	case a.Output == "json":
+		return a.PrintJSON(map[string]any{"job": job.ID, "metric": metric, "course": course, "devices": devices})
 	}
 	if svg != "" {
 		if err := installation.WriteFile(svg, []byte(draw(job, course, devices, metric))); err != nil {

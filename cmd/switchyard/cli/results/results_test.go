@@ -119,8 +119,15 @@ func TestPlot(t *testing.T) {
 	if drawings != 3 {
 		t.Errorf("%d drawings, want one around two", drawings)
 	}
-	if code, _, stderr := s.Run("plot", "resnet", "--metric", "bleu"); code != exit.Failed || !strings.Contains(stderr, "has reported no bleu") {
-		t.Errorf("exit %d: %s", code, stderr)
+	for _, output := range []string{"table", "json"} {
+		if code, out, stderr := s.Run("plot", "resnet", "--metric", "bleu", "-o", output); code != exit.Failed || out != "" || !strings.Contains(stderr, "has reported no bleu") {
+			t.Errorf("exit %d: %s%s", code, out, stderr)
+		}
+	}
+	code, out, _ := s.Run("plot", "resnet", "-o", "json")
+	drawn := clitest.Parse[map[string]any](t, out)
+	if course, is := drawn["course"].([]any); code != exit.OK || !is || len(course) == 0 || fmt.Sprint(course[0].(map[string]any)["y"]) != "2" {
+		t.Errorf("exit %d: %s", code, out)
 	}
 	if points := devicesOf(clitest.Resnet(), clitest.Noon); points[len(points)-1].X != (70*time.Minute).Seconds() || points[len(points)-1].Y != 2 {
 		t.Errorf("%v", points)
