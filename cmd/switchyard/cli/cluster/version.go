@@ -24,8 +24,8 @@ func versionCommand(a *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program and of the services that answer",
-		Long: `Shows the version of this program, the versions of the facts and records that it speaks, and the same of each service that works on the bus,
-and the versions of the nodes' agents. Without a bus it shows only the first.`,
+		Long: `Shows the version of this program, the versions of the facts and records that it speaks, the same of each service of which one process works
+at a time, and the versions of the nodes' agents. Executors do not tell theirs. Without a bus it shows only the first.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{Client: build.This(), Bus: a.URL(), Services: map[string]contract.Build{}, Agents: map[string][]train.NodeID{}}
