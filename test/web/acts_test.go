@@ -211,3 +211,14 @@ func TestNoNameIsAFormulaInTheEnergySheet(t *testing.T) {
 	s.press("CSV")
 	s.true(`window.sheet.includes(',"\'=HYPERLINK(""http://evil"",""x"")",') && window.sheet.includes(",'|cmd,")`)
 }
+
+// A job whose name begins with no letter of ASCII runs again under an id that is one.
+func TestAJobOfAnyNameRunsAgain(t *testing.T) {
+	a, s := openAlone(t)
+	put(t, a.bus, contract.Jobs, "a", train.Job{ID: "a", State: train.StateFailed, SubmittedAt: time.Now(), Spec: train.Spec{Name: "-üben", Command: []string{"true"}}})
+	a.start()
+	s.open(a.link())
+	s.at("#/jobs/a")
+	s.press("Run again")
+	s.shows("submitted again as ben-")
+}

@@ -18,7 +18,7 @@ export function Experiments() {
     <>
       <div class="head"><h1 tabIndex={-1}>Experiments</h1></div>
       {problem && <p class="why" role="alert">{problem}</p>}
-      {body?.length === 0 && <p class="empty">No search has been started: <code>switchyard tune FILE</code> starts one.</p>}
+      {body?.length === 0 && <p class="empty">No search has been started: <code>switchyard tune run FILE</code> starts one.</p>}
       {body && body.length > 0 && (
         <section class="panel"><div class="scroll"><table class="cards">
           <thead><tr><th>experiment</th><th>state</th><th>search</th><th>for</th><th class="right">best</th><th class="right">trials</th><th class="right">energy</th><th>took</th><th>submitted</th></tr></thead>

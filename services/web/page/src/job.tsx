@@ -102,8 +102,8 @@ export function JobPage({ id }: { id: string }) {
         <Forecasts job={job} />
       </div>
       {!isOver(job.state) && <WhatIf job={job} />}
-      <Log job={id} home={known.home} over={isOver(job.state)} />
-      <Files job={id} home={known.home} />
+      <Log job={job.id} home={known.home} over={isOver(job.state)} />
+      <Files job={job.id} home={known.home} />
       {sections.map((s) => (
         <details class="panel" key={s.title}>
           <summary><h2>{s.title}</h2></summary>
@@ -147,7 +147,8 @@ function Actions({ detail }: { detail: Detail }) {
   const stands = ["held", "paused"].includes(job.state);
   const old = String(job.spec.priority ?? 50);
   const again = async () => {
-    const name = (job.spec.name || job.id).replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 40);
+    // An id begins with a letter or a digit of ASCII, whatever the name begins with.
+    const name = (job.spec.name || job.id).replace(/[^A-Za-z0-9_-]/g, "-").replace(/^[_-]+/, "").slice(0, 40) || "job";
     const id = `${name}-${Array.from(crypto.getRandomValues(new Uint8Array(3)), (b) => b.toString(16).padStart(2, "0")).join("")}`;
     try {
       await post(`/jobs/${segment(id)}/submitted`, detail.submission ?? job.spec);

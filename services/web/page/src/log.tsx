@@ -83,7 +83,7 @@ export function Log({ job, home, over }: { job: string; home?: string; over: boo
       aside={
         <>
           <input type="search" placeholder="search" aria-label="Search the output" value={search} onInput={(e) => find(e.currentTarget.value)} />
-          {search && <span class="dim small" role="status">{shown.matches} lines</span>}
+          {search && <span class="dim small" role="status">{shown.matches} lines{size > tail && ` in the last ${bytes(Math.min(text.length, size))}; the download has all`}</span>}
           <label class="small"><input type="checkbox" checked={follows} onChange={(e) => follow(e.currentTarget.checked)} /> follow</label>
           <button onClick={() => void download(at, job, fail)}>Download{size > 0 ? ` ${bytes(size)}` : ""}</button>
         </>

@@ -72,12 +72,14 @@ export function usePast(nodes: Node[]): Past {
 }
 
 export function Slider({ past, now }: { past: Past; now: number }) {
-  const [back, move] = useState(0);
+  const [at, move] = useState<number>();
   const set = (minutes: number) => {
-    move(minutes);
-    past.go(minutes < least ? undefined : Math.floor(now / 60_000 - minutes) * 60_000);
+    const chosen = minutes < least ? undefined : Math.floor(now / 60_000 - minutes) * 60_000;
+    move(chosen);
+    past.go(chosen);
   };
-  const label = back < least ? "now" : `${duration(back * 60)} ago, ${clock(new Date(now - back * 60_000).toISOString(), now)}`;
+  const back = at === undefined ? 0 : Math.floor((now - at) / 60_000);
+  const label = at === undefined ? "now" : `${duration(back * 60)} ago, ${clock(new Date(at).toISOString(), now)}`;
   return (
     <div class="slider">
       <label class="small">a day ago <input type="range" min={-day} max={0} step={1} value={-back} aria-label="Time" aria-valuetext={label} onInput={(e) => set(-Number(e.currentTarget.value))} /> now</label>

@@ -177,7 +177,7 @@ function Queue({ now }: { now: number }) {
           </li>
         ))}
       </ol>
-      {planned.length + rest.length > most && <p><a href="#/jobs?state=queued">all that wait</a></p>}
+      {planned.length + rest.length > most && <p><a href="#/jobs?state=waiting">all that wait</a></p>}
     </Panel>
   );
 }
