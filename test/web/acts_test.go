@@ -222,3 +222,25 @@ func TestAJobOfAnyNameRunsAgain(t *testing.T) {
 	s.press("Run again")
 	s.shows("submitted again as ben-")
 }
+
+// The page of an array is of its jobs, as the list is: which states they are in, and how long they ran.
+func TestThePageOfAnArrayIsOfItsJobs(t *testing.T) {
+	a, s := openAlone(t)
+	now := time.Now()
+	put(t, a.bus, contract.Jobs, "sweep", train.Job{ID: "sweep", State: train.StateQueued, SubmittedAt: now, Spec: train.Spec{Name: "sweep", Array: "0-1"}})
+	put(t, a.bus, contract.Jobs, "other", train.Job{ID: "other", State: train.StateQueued, SubmittedAt: now, Spec: train.Spec{Name: "other"}})
+	for i, state := range []train.State{train.StateRunning, train.StateSucceeded} {
+		id := train.MemberID("sweep", i)
+		put(t, a.bus, contract.Jobs, string(id), train.Job{ID: id, State: state, SubmittedAt: now, Spec: train.Spec{Name: "sweep", ArrayMember: &train.ArrayMember{Array: "sweep", Index: i, Count: 2}}})
+	}
+	a.start()
+	s.open(a.link())
+	s.at("#/jobs/sweep")
+	s.shows("1 running, 1 succeeded", "Timeline")
+	if text := s.text(); strings.Contains(text, "has written nothing") || strings.Contains(text, "queued") && !strings.Contains(text, "running") {
+		t.Errorf("the page of an array is that of its own record:\n%s", text)
+	}
+	s.true(`(() => { const a = [...document.querySelectorAll("main a")].find((a) => a.innerText.startsWith("1 running")); a?.click(); return !!a; })()`)
+	s.shows("jobs of the array", "sweep[0]", "sweep[1]")
+	s.true(`!document.querySelector("tbody").innerText.includes("other")`)
+}

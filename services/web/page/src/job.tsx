@@ -5,7 +5,7 @@ import { between, carbon, clock, duration, energy, money, until, watts } from ".
 import { Files } from "./files";
 import { Forecasts } from "./forecasts";
 import { Log } from "./log";
-import { Panel, Progress, State, Sure, isActive, isOver } from "./parts";
+import { Panel, Progress, State, Sure, called, isActive, isOver } from "./parts";
 import { act, notice, useNow, useStore, words } from "./store";
 import { Timeline, ranWithin } from "./timeline";
 import { WhatIf } from "./whatif";
@@ -77,11 +77,13 @@ export function JobPage({ id }: { id: string }) {
   const finish = detail.plan?.predicted?.finish ?? listed?.predicted?.finish;
   const start = detail.plan?.predicted?.start ?? listed?.predicted?.start;
   const [standing, ...sections] = explanation.sections;
+  // The record of an array waits while its jobs run; the list counts these.
+  const array = listed?.jobs && listed;
   return (
     <>
       <div class="head">
-        <h1 tabIndex={-1}>{job.spec.name || job.id}</h1>
-        <State state={job.state} />
+        <h1 tabIndex={-1}>{called(job.id, job.spec.name)}</h1>
+        <State state={array ? array.state : job.state} />
         <Actions detail={detail} />
       </div>
       <p class="dim small">{[job.id, job.spec.user].filter(Boolean).join(" · ")}{detail.experiment && <> · trial of <a href={`#/experiments/${segment(detail.experiment)}`}>{detail.experiment}</a></>}</p>
@@ -90,20 +92,21 @@ export function JobPage({ id }: { id: string }) {
         {start && <li><span class="dim">starts</span><b>{until(start, now)}</b><span class="small dim">{between(start, now)}</span></li>}
         {finish && !isOver(job.state) && <li><span class="dim">ends</span><b>{until(finish, now)}</b><span class="small dim">{between(finish, now)}</span></li>}
         {job.finished_at && isOver(job.state) && <li><span class="dim">ended</span><b>{clock(job.finished_at, now)}</b></li>}
-        <li><span class="dim">ran</span><b>{duration(detail.run_seconds)}</b></li>
+        {array && <li><span class="dim">its jobs</span><a href={`#/jobs?array=${segment(job.id)}`}>{array.message}</a></li>}
+        <li><span class="dim">ran</span><b>{duration((array ?? detail).run_seconds)}</b></li>
         {(job.devices?.length ?? 0) > 0 && <li><span class="dim">{isActive(job.state) ? "devices" : "last devices"}</span><b>{job.devices?.join(", ")}</b></li>}
         {detail.account && <li><span class="dim">energy</span><b>{energy(detail.account.energy_uj)}</b><span class="small dim">mean {watts(detail.account.mean_uw)}</span></li>}
         {detail.account?.cost !== undefined && <li><span class="dim">cost</span><b>{money(detail.account.cost, detail.account.currency)}</b>{detail.account.co2e_g !== undefined && <span class="small dim">{carbon(detail.account.co2e_g)} CO₂e</span>}</li>}
       </ul>
-      {standing && <Panel title="Why"><Lines section={standing} /></Panel>}
+      {standing && !array && <Panel title="Why"><Lines section={standing} /></Panel>}
       <div class="two">
         <Timeline job={job} now={now} />
         {figures}
         <Forecasts job={job} />
       </div>
       {!isOver(job.state) && <WhatIf job={job} />}
-      <Log job={job.id} home={known.home} over={isOver(job.state)} />
-      <Files job={job.id} home={known.home} />
+      {!array && <Log job={job.id} home={known.home} over={isOver(job.state)} />}
+      {!array && <Files job={job.id} home={known.home} />}
       {sections.map((s) => (
         <details class="panel" key={s.title}>
           <summary><h2>{s.title}</h2></summary>

@@ -7,7 +7,7 @@ import type { Job } from "./types";
 
 const rowHeight = 44;
 
-interface Filter { state: string; user: string; label: string; text: string; sort: string }
+interface Filter { state: string; user: string; label: string; text: string; sort: string; array: string }
 
 const groups: Record<string, (j: Job) => boolean> = {
   "": () => true,
@@ -28,9 +28,9 @@ const sorts: Record<string, [title: string, key: (j: Job) => string | number]> =
 
 export function Jobs({ query }: { query: URLSearchParams }) {
   const { order } = useStore();
-  const f: Filter = { state: query.get("state") ?? "", user: query.get("user") ?? "", label: query.get("label") ?? "", text: query.get("text") ?? "", sort: query.get("sort") ?? "newest" };
+  const f: Filter = { state: query.get("state") ?? "", user: query.get("user") ?? "", label: query.get("label") ?? "", text: query.get("text") ?? "", sort: query.get("sort") ?? "newest", array: query.get("array") ?? "" };
   const [picked, pick] = useState(new Set<string>());
-  const shown = useMemo(() => select(order, f), [order, f.state, f.user, f.label, f.text, f.sort]);
+  const shown = useMemo(() => select(order, f), [order, f.state, f.user, f.label, f.text, f.sort, f.array]);
   const users = useMemo(() => [...new Set(order.map((j) => j.user).filter(Boolean))].sort(), [order]);
   const labels = useMemo(() => [...new Set(order.flatMap((j) => Object.entries(j.labels ?? {}).map(([k, v]) => `${k}=${v}`)))].sort(), [order]);
   const chosen = shown.filter((j) => picked.has(j.id));
@@ -39,6 +39,7 @@ export function Jobs({ query }: { query: URLSearchParams }) {
       <div class="head">
         <h1 tabIndex={-1}>Jobs</h1>
         <span class="dim" role="status">{shown.length === order.length ? `${order.length}` : `${shown.length} of ${order.length}`}</span>
+        {f.array && <span>jobs of the array <JobLink id={f.array} /> · <a href="#/jobs">all jobs</a></span>}
       </div>
       <form class="filters" role="search" onSubmit={(e) => e.preventDefault()}>
         <input type="search" placeholder="name, id, project or reason" aria-label="Text" value={f.text} onInput={(e) => set(f, "text", e.currentTarget.value)} />
@@ -82,6 +83,7 @@ function select(all: Job[], f: Filter): Job[] {
   const found = all.filter(
     (j) =>
       inState(j) &&
+      (!f.array || j.id === `${f.array}-${j.array_member?.index}`) &&
       (!f.user || j.user === f.user) &&
       (!f.label || (j.labels ?? {})[key ?? ""] === value) &&
       (!text || [j.name, j.id, j.project, j.reason, j.message, j.user].some((s) => s?.toLowerCase().includes(text))),

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { percent } from "./format";
+import { store } from "./store";
 import type { ComponentChildren } from "preact";
 
 // kinds groups the states of jobs by what they mean to a person; each has a sign of its own besides its colour.
@@ -81,9 +82,15 @@ export function Sure({ ask, yes, no, act }: { ask: string; yes: string; no: stri
   );
 }
 
+// called is what people call a job. The jobs of an array have one name, and each an index.
+export function called(id: string, name?: string): string {
+  const index = store.jobs.get(id)?.array_member?.index;
+  return name && index !== undefined ? `${name}[${index}]` : name || id;
+}
+
 export const JobLink = ({ id, name }: { id: string; name?: string }) => (
   <a href={`#/jobs/${encodeURIComponent(id)}`} title={id}>
-    {name || id}
+    {called(id, name)}
   </a>
 );
 

@@ -13,7 +13,7 @@ export interface Job {
   id: string; name: string; user: string; project?: string; labels?: Record<string, string>;
   state: string; reason: string; message: string; devices: string[]; min_devices: number; device?: string;
   epochs_done: number; max_epochs: number; progress?: number; predicted?: Predicted;
-  run_seconds: number; energy_uj: number; energy_methods: string[]; cost?: number; currency?: string; deadline?: string; estimated_hours?: number; jobs?: Record<string, number>;
+  run_seconds: number; energy_uj: number; energy_methods: string[]; cost?: number; currency?: string; deadline?: string; estimated_hours?: number; jobs?: Record<string, number>; array_member?: { array: string; index: number };
   submitted_at: string; started_at?: string; finished_at?: string;
 }
 export interface JobList { jobs: Job[]; next?: string }
