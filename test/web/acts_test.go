@@ -244,3 +244,27 @@ func TestThePageOfAnArrayIsOfItsJobs(t *testing.T) {
 	s.shows("jobs of the array", "sweep[0]", "sweep[1]")
 	s.true(`!document.querySelector("tbody").innerText.includes("other")`)
 }
+
+// A job that hears nothing is not asked to pause: the page says so, and what to do.
+func TestThePagePausesWhatHearsIt(t *testing.T) {
+	a, s := openAlone(t)
+	a.runs("a")
+	put(t, a.bus, contract.Jobs, "waits", train.Job{ID: "waits", State: train.StateQueued, SubmittedAt: time.Now(), Spec: train.Spec{Name: "waits"}})
+	a.start()
+	s.open(a.link())
+	s.at("#/jobs/a")
+	s.press("Pause")
+	s.shows("it cannot be asked to leave", "switchyard pause a --force")
+	if a.asked("a", event.FactWanted) {
+		t.Error("a job that hears nothing is asked to pause")
+	}
+	put(t, a.bus, contract.Reports, "a.1", train.AttemptReport{Job: "a", Attempt: 1, Spoke: true})
+	s.until("it is asked once it hears", func() bool {
+		s.press("Pause")
+		return a.asked("a", event.FactWanted)
+	})
+	s.shows("it leaves at its next save")
+	s.at("#/jobs/waits")
+	s.press("Pause")
+	s.shows("it starts when it is resumed")
+}

@@ -51,7 +51,7 @@ func TestThePageShowsAndActs(t *testing.T) {
 	y.shows("succeeded")
 	y.at("#/jobs/second")
 	y.press("Pause")
-	y.until("a pause is wanted", func() bool { return y.job("second").Wants() == train.WantPaused })
+	y.shows("cannot be asked to leave", "--force")
 	y.at("#/yard")
 	y.shows("delta failed: the program ended with status 3")
 

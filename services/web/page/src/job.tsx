@@ -149,6 +149,12 @@ function Actions({ detail }: { detail: Detail }) {
   const over = isOver(job.state);
   const stands = ["held", "paused"].includes(job.state);
   const old = String(job.spec.priority ?? 50);
+  // What runs leaves when it is asked, if it hears that: its code calls the job API or gets a signal.
+  const deaf = isActive(job.state) && !detail.report?.spoke && !detail.report?.signal;
+  const pause = async () => {
+    if (deaf) notice(`it cannot be asked to leave: it has not called the job API, and gets no signal. \`switchyard pause ${job.id} --force\` ends its processes; \`switchyard hold ${job.id}\` only keeps it from starting again`, true);
+    else await act(at + "/wanted", { state: "paused" }, isActive(job.state) ? "asked to pause: it leaves at its next save" : "asked to pause: it starts when it is resumed");
+  };
   const again = async () => {
     // An id begins with a letter or a digit of ASCII, whatever the name begins with.
     const name = (job.spec.name || job.id).replace(/[^A-Za-z0-9_-]/g, "-").replace(/^[_-]+/, "").slice(0, 40) || "job";
@@ -163,8 +169,8 @@ function Actions({ detail }: { detail: Detail }) {
   };
   return (
     <div class="actions" role="toolbar" aria-label="Actions">
-      {!over && !stands && <button onClick={() => void act(at + "/wanted", { state: "paused" }, "asked to pause: it leaves at its next save")}>Pause</button>}
-      {(stands || job.state === "failed" || job.state === "cancelled") && <button onClick={() => void act(at + "/wanted", { state: "run" }, "asked to go on")}>Resume</button>}
+      {!over && !stands && !detail.experiment && <button onClick={() => void pause()}>Pause</button>}
+      {(stands || job.state === "failed" || job.state === "cancelled") && !detail.experiment && <button onClick={() => void act(at + "/wanted", { state: "run" }, "asked to go on")}>Resume</button>}
       {!over && priority === undefined && <button onClick={() => edit(old)}>Priority {old}</button>}
       {!over && priority !== undefined && (
         <form

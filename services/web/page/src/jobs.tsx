@@ -95,15 +95,15 @@ function select(all: Job[], f: Filter): Job[] {
 }
 
 function Bulk({ jobs, done }: { jobs: Job[]; done: () => void }) {
-  const all = async (fact: string, body: unknown, said: string) => {
-    for (const j of jobs) await act(`/jobs/${segment(j.id)}/${fact}`, body, `${j.name || j.id}: ${said}`);
+  const all = async (fact: string, body: unknown, said: string, to = jobs) => {
+    for (const j of to) await act(`/jobs/${segment(j.id)}/${fact}`, body, `${j.name || j.id}: ${said}`);
     done();
   };
   const n = jobs.length === 1 ? "1 job" : `${jobs.length} jobs`;
   return (
     <div class="bulk" role="toolbar" aria-label="Chosen jobs">
       <span>{n} chosen</span>
-      <button onClick={() => void all("wanted", { state: "paused" }, "asked to pause")}>Pause</button>
+      <button onClick={() => void all("wanted", { state: "paused" }, "asked to pause", jobs.filter((j) => !isOver(j.state)))}>Pause</button>
       <button onClick={() => void all("wanted", { state: "run" }, "asked to go on")}>Resume</button>
       <Sure ask="Cancel…" yes={`Yes, cancel ${n}`} no={jobs.length === 1 ? "No, keep it" : "No, keep them"} act={() => all("cancel_requested", {}, "asked to end")} />
       <button class="quiet" onClick={done}>choose none</button>

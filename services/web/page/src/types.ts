@@ -55,6 +55,7 @@ export interface Model { convergence?: { b0: number; b1: number; b2: number; sca
 export interface Detail {
   job: JobRecord; run_seconds: number; progress?: number; plan?: { predicted?: Predicted; allocation?: Allocation; waiting?: Waiting };
   model?: Model; course?: { epochs?: EpochEnergy[] }; account?: { energy_uj: number; mean_uw: number; cost?: number; currency?: string; co2e_g?: number }; submission?: Record<string, unknown>; experiment?: string;
+  report?: { spoke: boolean; signal?: string };
 }
 export interface Standing { job: JobRecord; home?: string }
 export interface Spent { key: string; name?: string; active_uj: number; idle_uj?: number; unattributed_uj?: number; co2e_g?: number }
