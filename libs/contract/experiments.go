@@ -72,15 +72,29 @@ func (r *ExperimentRecord) Results(t *Trial) []Result {
 	return results
 }
 
-// Best returns the best newest result of trials that have not failed and break no constraint, the earliest of equals;
-// nil if there is none. An objective divided by the time or energy of the training so far falls as a training goes on,
-// so only trials that came furthest compare.
+// NonfiniteSteps is the metric by which training code reports in how many steps of an epoch the loss was no number.
+// Such an epoch has no mean loss.
+const NonfiniteSteps = "nonfinite_steps"
+
+// Diverged reports whether the newest epoch of a trial has no objective because losses were no numbers.
+func (r *ExperimentRecord) Diverged(t *Trial) bool {
+	if len(t.Done) == 0 {
+		return false
+	}
+	newest := t.Done[len(t.Done)-1].Metrics
+	_, known := newest[r.Experiment.Objective.Metric]
+	return !known && newest[NonfiniteSteps] > 0
+}
+
+// Best returns the best newest result of trials that have not failed or diverged and break no constraint, the earliest
+// of equals; nil if there is none. An objective divided by the time or energy of the training so far falls as a
+// training goes on, so only trials that came furthest compare.
 func (r *ExperimentRecord) Best() *Result {
 	var best *Result
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		results := r.Results(t)
-		if len(results) == 0 || t.State == TrialFailed {
+		if len(results) == 0 || t.State == TrialFailed || r.Diverged(t) {
 			continue
 		}
 		last := results[len(results)-1]

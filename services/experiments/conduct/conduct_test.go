@@ -503,6 +503,42 @@ func TestBestOfWhatIsDividedByTime(t *testing.T) {
 	}
 }
 
+// A trial whose loss was a number until it diverged is the worst, not as good as it was.
+func TestATrialThatDivergedIsNotTheBest(t *testing.T) {
+	e := experiment(search.ASHA, file.V1, 2)
+	e.Objective = contract.Objective{Metric: "loss", Minimise: true}
+	e.Constraints = []contract.Constraint{{Metric: "accuracy", Min: new(0.5)}}
+	e.Concurrency = 2
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil || len(r.Trials) < 2 {
+		t.Fatal(len(r.Trials), err)
+	}
+	end := func(trial, epoch int, loss *float64, nonfinite float64) {
+		metrics := map[string]float64{"accuracy": 0.9}
+		if nonfinite > 0 {
+			metrics[contract.NonfiniteSteps] = nonfinite
+		}
+		at := r.SubmittedAt.Add(time.Duration(epoch) * time.Second)
+		r.EpochEnded(r.Trials[trial].Job, event.EpochEnded{Attempt: 1, EpochsDone: epoch, EpochSeconds: 1, Loss: loss, Metrics: metrics}, at)
+	}
+	end(0, 1, new(0.5), 0)
+	end(1, 1, new(0.1), 0)
+	if best, _, ok := r.Best(); !ok || best.ID != 1 {
+		t.Errorf("the best is %+v", best)
+	}
+	end(0, 2, new(0.4), 0)
+	end(1, 2, nil, 9)
+	if best, _, ok := r.Best(); !ok || best.ID != 0 {
+		t.Errorf("the best is %+v", best)
+	}
+	if score, known := r.History()[1].At(2); !known || !math.IsInf(score, -1) {
+		t.Errorf("the search sees %g, %t", score, known)
+	}
+	if score, known := r.History()[1].At(1); !known || score != -0.1 {
+		t.Errorf("the search sees %g, %t in the epoch before", score, known)
+	}
+}
+
 // An epoch belongs to the setting that all of it ran under.
 func TestEpochsOfASetting(t *testing.T) {
 	at := func(seconds float64) time.Time {

@@ -4,6 +4,7 @@
 package conduct
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -78,10 +79,16 @@ func (r *Record) History() []search.Trial {
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		results, _ := r.Results(t)
+		if (*contract.ExperimentRecord)(r).Diverged(t) {
+			results = append(results, search.Result{Epoch: t.EpochsDone(), Score: math.NaN(), Slack: broken(len(r.Experiment.Constraints))})
+		}
 		history[i] = search.Trial{ID: t.ID, Params: t.Params, Epochs: t.Epochs, State: t.State, Results: results}
 	}
 	return history
 }
+
+// broken returns the slack of constraints of which nothing is known.
+func broken(constraints int) []float64 { return slices.Repeat([]float64{math.NaN()}, constraints) }
 
 // Best returns the best trial with its score; false if none has a result.
 func (r *Record) Best() (*contract.Trial, float64, bool) {
