@@ -539,6 +539,22 @@ func TestATrialThatDivergedIsNotTheBest(t *testing.T) {
 	}
 }
 
+// A first epoch without a time has that since the processes ran.
+func TestAFirstEpochWithoutATimeHasAResultPerTime(t *testing.T) {
+	e := experiment(search.ASHA, file.V1, 2)
+	e.Objective.Per = contract.PerTime
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	job := r.Trials[0].Job
+	r.Started(job, r.SubmittedAt)
+	r.EpochEnded(job, event.EpochEnded{Attempt: 1, EpochsDone: 1, Metrics: map[string]float64{"accuracy": 0.5}}, r.SubmittedAt.Add(5*time.Second))
+	if results, err := r.Results(&r.Trials[0]); err != nil || len(results) != 1 || results[0].Score != 0.1 {
+		t.Errorf("results %+v, error %v", results, err)
+	}
+}
+
 // An epoch belongs to the setting that all of it ran under.
 func TestEpochsOfASetting(t *testing.T) {
 	at := func(seconds float64) time.Time {

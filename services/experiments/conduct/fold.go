@@ -43,6 +43,11 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 		}
 		t.Done = t.Done[:i]
 	}
+	// Where progress is read from a program's output, nobody knows when the first epoch began. An objective that is
+	// divided by the time needs one.
+	if done.Seconds == 0 && len(t.Done) == 0 && !t.RunAt.IsZero() {
+		done.Seconds = max(at.Sub(t.RunAt).Seconds(), 0)
+	}
 	t.Done = append(t.Done, done)
 	t.Learnt, t.SettingAfter = min(t.Learnt, len(t.Done)-1), min(t.SettingAfter, len(t.Done)-1)
 	r.settle(t, at)
