@@ -278,7 +278,8 @@ type Wanted struct {
 	// State: held (no attempt starts), paused (likewise, and an attempt that runs leaves by its checkpoint) or run, which
 	// ends both and also resumes a job that failed or was cancelled, from its checkpoint.
 	State train.Want `json:"state"`
-	// Requeue, with run, makes an attempt that runs leave by its checkpoint, and puts the job at the end of the queue.
+	// Requeue makes an attempt that runs leave by its checkpoint, and puts the job at the end of the queue. With run it
+	// also ends a hold or a pause; with the state that a held or paused job has, only its place changes.
 	Requeue bool `json:"requeue,omitempty"`
 	// Force ends an attempt that has to leave and cannot be asked to.
 	Force  bool   `json:"force,omitempty"`

@@ -149,7 +149,7 @@ type Wanted struct {
 	State Want `json:"state"`
 	// Force ends an attempt that has to leave and cannot be asked to.
 	Force bool `json:"force,omitempty"`
-	// Leave is the newest attempt that has to leave although the job is to run: it was put at the end of the queue.
+	// Leave is the newest attempt that has to leave because the job was put at the end of the queue.
 	Leave  int       `json:"leave,omitempty"`
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`

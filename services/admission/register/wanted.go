@@ -24,37 +24,53 @@ func wanted(job *train.Job, f Fact, b *event.Wanted) (changed bool, err error) {
 	case ended && (b.State != train.WantRun || b.Requeue), !ended && (job.CancelRequested || same):
 		return false, nil
 	}
-	job.Wanted = train.Wanted{State: b.State, Force: b.Force, By: clip(b.By, maxText/4), Reason: clip(b.Reason, maxText/4), At: f.Time}
+	job.Wanted = wish(job, f, b)
 	if b.Requeue {
 		job.RequeuedAt, job.Wanted.Leave = f.Time, job.Attempt
 	}
 	if ended {
 		reopen(job)
 	}
-	explainWish(job, b.Requeue, ended)
+	explainWish(job, b, ended)
 	return true, nil
 }
 
-func explainWish(job *train.Job, requeued, ended bool) {
-	wish, by := job.Wanted, ""
-	if wish.By != "" {
-		by = " by " + wish.By
+// wish returns what is wanted of the job from now on. If only its place in the queue changes, who holds it back and why
+// stays.
+func wish(job *train.Job, f Fact, b *event.Wanted) train.Wanted {
+	if b.Requeue && b.State == job.Wants() && b.State != train.WantRun {
+		kept := job.Wanted
+		kept.Force = b.Force
+		return kept
+	}
+	return train.Wanted{State: b.State, Force: b.Force, By: clip(b.By, maxText/4), Reason: clip(b.Reason, maxText/4), At: f.Time}
+}
+
+func explainWish(job *train.Job, asked *event.Wanted, ended bool) {
+	by, place := "", ""
+	if asked.By != "" {
+		by = " by " + clip(asked.By, maxText/4)
+	}
+	reason := clip(asked.Reason, maxText/4)
+	requeued := join("put at the end of the queue"+by, reason)
+	if asked.Requeue {
+		place = requeued + "; "
 	}
 	switch why := job.Withheld(); {
 	case why.Code != "" && waits(job.State):
-		explain(job, why.Code, why.Message, why.Hint)
-	case wish.State == train.WantPaused:
-		explain(job, "WillPause", "leaves at its next checkpoint: "+why.Message, why.Hint)
-	case wish.State == train.WantHeld:
-		explain(job, "WillBeHeld", "does not start again once it has left: "+why.Message, why.Hint)
-	case requeued:
-		explain(job, "Requeued", join("put at the end of the queue"+by, wish.Reason), "")
+		explain(job, why.Code, place+why.Message, why.Hint)
+	case job.Wanted.State == train.WantPaused:
+		explain(job, "WillPause", place+"leaves at its next checkpoint: "+why.Message, why.Hint)
+	case job.Wanted.State == train.WantHeld:
+		explain(job, "WillBeHeld", place+"does not start again once it has left: "+why.Message, why.Hint)
+	case asked.Requeue:
+		explain(job, "Requeued", requeued, "")
 	case ended && job.EpochsDone == 0 && job.EpochStep == 0:
-		explain(job, "Resumed", join("resumed"+by+", begins again", wish.Reason), "")
+		explain(job, "Resumed", join("resumed"+by+", begins again", reason), "")
 	case ended:
-		explain(job, "Resumed", join(fmt.Sprintf("resumed%s, goes on after %s", by, reached(job)), wish.Reason), "")
+		explain(job, "Resumed", join(fmt.Sprintf("resumed%s, goes on after %s", by, reached(job)), reason), "")
 	default:
-		explain(job, "Released", join("may run again: released"+by, wish.Reason), "")
+		explain(job, "Released", join("may run again: released"+by, reason), "")
 	}
 }
 

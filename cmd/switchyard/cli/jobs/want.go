@@ -85,8 +85,8 @@ leave, because its code neither calls the job API nor gets a signal, is refused;
 		},
 		{
 			"requeue", "Make jobs leave by their checkpoint and wait at the end of the queue",
-			`Makes the jobs leave at their next checkpoint and puts them at the end of the queue of their priority. --force ends the processes of a job that
-cannot be asked to leave.`,
+			`Makes the jobs leave at their next checkpoint and puts them at the end of the queue of their priority. Jobs that are held or paused stay so.
+--force ends the processes of a job that cannot be asked to leave.`,
 			event.Wanted{State: train.WantRun, Requeue: true},
 			train.LiveStates(),
 			true, ended,
@@ -148,7 +148,7 @@ func (v verb) ask(ctx context.Context, a *console.Console, y console.Yard, refs 
 	}
 	asked := outcomes[train.Job]{errs: all.errs}
 	for _, j := range all.done {
-		_, err := y.Publish(ctx, event.JobFact(j.ID, event.FactWanted, fmt.Sprintf("wanted/%d", time.Now().UnixNano()), o.Wanted))
+		_, err := y.Publish(ctx, event.JobFact(j.ID, event.FactWanted, fmt.Sprintf("wanted/%d", time.Now().UnixNano()), o.of(j)))
 		asked.add(j, err)
 	}
 	rows := outcomes[wantRow]{errs: asked.errs}
@@ -159,10 +159,19 @@ func (v verb) ask(ctx context.Context, a *console.Console, y console.Yard, refs 
 	return rows.print(a, func(r wantRow) string { return fmt.Sprintf("job %s %s: %s", r.ID, r.State, r.Message) })
 }
 
+// of returns what is wanted of a job. Another place in the queue ends neither a hold nor a pause.
+func (o request) of(j train.Job) event.Wanted {
+	wish := o.Wanted
+	if wish.Requeue && j.Withheld().Code != "" {
+		wish.State, wish.Force = j.Wanted.State, wish.Force || j.Wanted.Force
+	}
+	return wish
+}
+
 // await waits until the register shows what is wanted of a job.
 func (o request) await(ctx context.Context, y console.Yard, before train.Job) (wantRow, error) {
 	j, err := awaitJob(ctx, y, before.ID, 10*time.Second, func(j train.Job) bool {
-		return j.State.Terminal() != before.State.Terminal() || follows(before, j, o.Wanted)
+		return j.State.Terminal() != before.State.Terminal() || follows(before, j, o.of(before))
 	})
 	if err != nil {
 		return wantRow{}, exit.Errorf(exit.Failed, "the request is stored and will be followed; is the admission service running?", "job %s: %v", before.ID, err)

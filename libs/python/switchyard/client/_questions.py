@@ -264,6 +264,9 @@ class Questions:
         before = yield from self.find(job)
         if before["state"] in ENDED and not (state == "run" and not requeue and before["state"] in ("failed", "cancelled")):
             raise Error("job %s has ended: %s" % (before["id"], before["state"]))
+        withheld = before.get("wanted")
+        if requeue and withheld and withheld["state"] in ("held", "paused"):  # only its place in the queue changes
+            state, force = withheld["state"], force or withheld.get("force", False)
         wish = _given(state=state, by=self._user, reason=reason, force=force, requeue=requeue)
         yield from self._post(before["id"], "wanted", wish, secrets.token_hex(8))
 
