@@ -94,10 +94,11 @@ type Bus struct {
 	stopGuard func()
 	// unanswered is the time of the first write without an answer since the last answered write; zero while writes are
 	// answered.
-	unanswered time.Time
-	link       link
-	meter      *Meter
-	trouble    trouble
+	unanswered  time.Time
+	link        link
+	refusedLast refusedLast
+	meter       *Meter
+	trouble     trouble
 }
 
 // requestTimeout bounds one exchange with the server: a request sent while a server restarts may never be answered.

@@ -151,8 +151,25 @@ func (b *Bus) refusal() error {
 	return fmt.Errorf("%w: it does not know the key of %s in %s: name the folder of its keys with --keys or SWITCHYARD_KEYS", ErrRefused, b.role, b.config.Keys)
 }
 
-// refused logs what the server refuses. The caller of a refused request gets no answer but this.
-func (b *Bus) refused(err error) { b.log.Warn("bus error", "role", b.role, "error", err) }
+// refused logs what the server refuses. The caller of a refused request gets no answer but this. What repeats itself is
+// logged once a minute: a client whose key was removed tries several times a second.
+func (b *Bus) refused(err error) {
+	b.mu.Lock()
+	again := b.refusedLast.text == err.Error() && time.Since(b.refusedLast.at) < time.Minute
+	if !again {
+		b.refusedLast = refusedLast{err.Error(), time.Now()}
+	}
+	b.mu.Unlock()
+	if !again {
+		b.log.Warn("bus error", "role", b.role, "error", err)
+	}
+}
+
+// refusedLast is the last refusal that was logged.
+type refusedLast struct {
+	text string
+	at   time.Time
+}
 
 // asOperator has a connection of the operator's do what only that role may. If this process does not have its key, it
 // calls otherwise. On a server without accounts every connection may do everything.
