@@ -137,7 +137,7 @@ class Job:
 
         Ends early, after a finished epoch, when the scheduler wants the devices; never with only the last epoch
         left. ``total`` is how many epochs there are in all when the scheduler says nothing of it. A restarted job that
-        has not called load, and whose folder of checkpoints is empty, begins with the first epoch.
+        has not called load, and whose folder of checkpoints is empty, is warned: its state may be lost.
         """
         if self.epochs_total is None:
             self.epochs_total = total
@@ -145,11 +145,10 @@ class Job:
             raise ValueError("how many epochs? set EPOCHS_TO_BE_DONE or call job.epochs(total)")
         if self._lost and self._unread and not self._begun:
             complain(
-                "WARNING: nothing is saved in %s and job.load was not called: starting from the first epoch, though %d "
-                "were done. If the state is kept elsewhere, read it by job.load(PATH, reader)"
-                % (self.checkpoint_dir, self.epochs_done)
+                "WARNING: going on after %d epochs, but nothing is saved in %s and job.load was not called: unless this "
+                "code reads their state from elsewhere, they are lost. job.load(PATH, reader) reads it and counts them"
+                % (self.epochs_done, self.checkpoint_dir)
             )
-            self._continue_from(_checkpoint.Progress(0, 0))
         while not self._complete() and not self._leaves():
             self.start_epoch()
             yield self.epochs_done
