@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
@@ -245,11 +247,20 @@ func each(r io.Reader, f func(*archive.Header, io.Reader) error) error {
 	}
 }
 
-// Restore makes the streams of a backup on a bus that has none of them.
+// Restore makes the streams of a backup on a bus that has none of them, those apart that are made again by themselves.
 func Restore(ctx context.Context, b *bus.Bus, path string, at time.Time) (Head, error) {
 	return Read(path, func(name string, s bus.Snapshot, r io.Reader) error {
+		if slices.Contains(announced(), name) {
+			return nil
+		}
 		return b.Restore(ctx, name, s, bus.MarksOfRestored(name, at), r)
 	})
+}
+
+// announced are the streams of what agents and executors say of themselves within seconds. What they said before would
+// have those of the restored data folder wait for those of the earlier one.
+func announced() []string {
+	return []string{"KV_" + string(contract.Nodes), "KV_" + string(contract.Executors)}
 }
 
 // PutBack writes those keys of a bucket that a backup has and the bus has not. It returns their number.
