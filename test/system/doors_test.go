@@ -89,6 +89,7 @@ func (c *cluster) verbs(id string, command func(args ...string) (int, string)) s
 	running(id)
 	do("pause --force --wait ID")
 	do("requeue ID")
+	do("resume ID")
 	running(id)
 	do("rerun --id ID-again ID")
 	running(id + "-again")

@@ -19,7 +19,7 @@ var unread = map[string]string{
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Done": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
-	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
+	"Packets": "", "SeenAt": "", "Owner": "", "Backend": "of a node for good", "Machine": "likewise", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "DiskTrouble": "the executor starts nothing", "Probes": "", "ReportsWaiting": "the executor waits for them", "HeldBy": "an exclusion says it", "Pods": "likewise, or a job", "UUID": "", "Core": "", "Resource": "", "Devices.Class": "", "Nodes.Version": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "DataURL": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "",
 	"Spec.Devices": "admission expands it", "GPUMemory": "admission expands it", "CPUs": "", "Spec.Memory": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Notify": "", "Retries": "", "RestartSilent": "", "Spec.Checkpoint": "", "Spec.Preempt": "", "Spec.Progress": "", "Spec.Upload": "", "Spec.Project": "", "Spec.Labels": "", "OK": "jobs that it still waits for are deferred", "Any": "", "Failed": "", "Command": "counts for jobs that share",
