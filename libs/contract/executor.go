@@ -8,6 +8,7 @@ import (
 
 // ExecutorOwner says whose executor acts for a machine.
 type ExecutorOwner struct {
+	// Machine is the node that the executor serves, Owner the data folder whose executor acts for it.
 	Machine train.NodeID `json:"machine"`
 	Owner   train.Owner  `json:"owner"`
 	// SeenAt is refreshed by the executor every few seconds: an old time means that it is gone.
