@@ -60,7 +60,7 @@ func TestEitherDoorSaysTheSame(t *testing.T) {
 func (c *cluster) verbs(id string, command func(args ...string) (int, string)) string {
 	c.t.Helper()
 	// A job that is resumed or put back may start before the command reads its record.
-	passing := regexp.MustCompile(`\b(queued|starting|profiling|running)\b|resumed by [^\n]*begins again|put at the end of the queue by \S+|starts on [^\n]*|\d+(\.\d+)? ?(ms|s)\b|\d+-\d+-\d+T[\d:]+Z|waiting for job .*\n|cpu:\d`)
+	passing := regexp.MustCompile(`paused: [^\n]*paused by \S+|\b(queued|starting|profiling|running)\b|resumed by [^\n]*begins again|put at the end of the queue by \S+|starts on [^\n]*|\d+(\.\d+)? ?(ms|s)\b|\d+-\d+-\d+T[\d:]+Z|waiting for job .*\n|cpu:\d`)
 	// Once the meter has seen the job, and if it ran long enough.
 	metered := regexp.MustCompile(`(?m)^  energy .*\n|: \d+(\.\d+)? ?(ms|s) are lost`)
 	var all strings.Builder
