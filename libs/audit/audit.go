@@ -29,7 +29,7 @@ type Refusals struct {
 }
 
 const (
-	// perMinute are stored of a person without a pause, then as many in each minute.
+	// perMinute is how many refusals of a person are stored at once, and in each minute after that.
 	perMinute = 100
 	// wait bounds the wait for the bus. An answer does not depend on it.
 	wait = 2 * time.Second

@@ -8,9 +8,10 @@ import (
 
 // ExecutorOwner says whose executor acts for a machine.
 type ExecutorOwner struct {
-	// Machine is the node that the executor serves, Owner the data folder whose executor acts for it.
+	// Machine is the name of the node on which the executor works.
 	Machine train.NodeID `json:"machine"`
-	Owner   train.Owner  `json:"owner"`
+	// Owner is the data folder whose executor acts for the machine.
+	Owner train.Owner `json:"owner"`
 	// SeenAt is refreshed by the executor every few seconds: an old time means that it is gone.
 	SeenAt time.Time `json:"seen_at"`
 }

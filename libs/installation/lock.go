@@ -36,19 +36,15 @@ func Lock(dir string) (unlock func(), err error) {
 // Await waits until nobody else holds the file at path, be it another process or this one. The error is that of ctx if
 // it ends first. The lock ends with the process, however it ends.
 func Await(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open a lock: %w", err)
-	}
 	for range tick.Every(ctx, 20*time.Millisecond) {
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			return func() { _ = f.Close() }, nil
+		if unlock, err := Try(path); unlock != nil || err != nil {
+			return unlock, err
 		}
 	}
-	return nil, errors.Join(ctx.Err(), f.Close())
+	return nil, ctx.Err()
 }
 
-// Try takes the file at path if nobody holds it, be it another process or this one. Else unlock is nil.
+// Try is Await without the wait: unlock is nil if another one holds the file.
 func Try(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

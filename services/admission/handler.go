@@ -153,8 +153,7 @@ func (d *handler) unfold(ctx context.Context, id train.JobID, m bus.Message) ([]
 	return nil, d.bus.PublishTogether(ctx, facts...)
 }
 
-// passedOn returns a request as one about another job, or as a later one. Admission then vouches for the person who
-// asks.
+// passedOn returns the same request about a job, with another key. Admission then vouches for the person who asks.
 func passedOn(m bus.Message, id train.JobID, key string) event.Fact {
 	f := event.JobFact(id, m.Parsed.Fact, key, json.RawMessage(m.Data))
 	if who, err := m.Asker(); err == nil { // else the fact was not followed

@@ -17,9 +17,6 @@ import (
 // experiments answers with the list of experiments. The index does not hold their records: they are large, and rarely
 // asked for.
 func (s server) experiments(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return answer{}, err
-	}
 	records, err := recordsOf(r.Context(), s, contract.Experiments)
 	if err != nil {
 		return answer{}, err
@@ -29,18 +26,12 @@ func (s server) experiments(route api.Route, r *http.Request) (answer, error) {
 
 // groups answers with the groups of recurring jobs.
 func (s server) groups(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return answer{}, err
-	}
 	records, err := recordsByKey(r.Context(), s, contract.Groups)
 	return answer{body: view.Groups(records)}, err
 }
 
 // truth answers with what the caller may see of what is known about workloads.
 func (s server) truth(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return answer{}, err
-	}
 	person, err := s.caller(r)
 	if err != nil {
 		return answer{}, err
@@ -76,9 +67,6 @@ func (s server) experimentRecord(route api.Route, r *http.Request) (answer, erro
 // seenExperiment returns the record of an experiment that the caller may see: what its trials try is part of the spec
 // of their jobs.
 func (s server) seenExperiment(route api.Route, r *http.Request) (*contract.ExperimentRecord, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return nil, err
-	}
 	record, err := s.recordOfExperiment(r)
 	if err == nil {
 		err = s.may(r, access.SeeExperiment, ownerOfExperiment(record))

@@ -16,9 +16,6 @@ import (
 
 // network answers with what probes show. The index does not hold their records: they are many, and rarely asked for.
 func (s server) network(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return answer{}, err
-	}
 	lists, links, judged, err := s.probed(r.Context())
 	if err != nil {
 		return answer{}, err
@@ -30,9 +27,6 @@ func (s server) network(route api.Route, r *http.Request) (answer, error) {
 
 // networkPaths answers with all that is probed.
 func (s server) networkPaths(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return answer{}, err
-	}
 	lists, links, judged, err := s.probed(r.Context())
 	return answer{body: view.NewProbed(lists, links, judged)}, err
 }

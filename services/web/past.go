@@ -21,9 +21,6 @@ import (
 // momentOf reads the parameter at; given is false without one.
 func momentOf(route api.Route, r *http.Request) (at time.Time, given bool, err error) {
 	values := r.URL.Query()
-	if _, err := route.Decode(values); err != nil {
-		return at, false, err
-	}
 	text := values.Get("at")
 	if text == "" {
 		return at, false, nil

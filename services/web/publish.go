@@ -77,9 +77,6 @@ func requestOf(r *http.Request, kind event.Kind, person access.Person) (any, err
 
 // rehearse asks what would become of a submission.
 func (s server) rehearse(route api.Route, r *http.Request) (answer, error) {
-	if _, err := route.Decode(r.URL.Query()); err != nil {
-		return answer{}, err
-	}
 	id, err := train.ParseJobID(r.PathValue("id"))
 	if err != nil {
 		return answer{}, err

@@ -290,9 +290,6 @@ func (s server) unread(ctx context.Context, ref string) (job train.Job, found bo
 func executor[Q, A any](s server, op access.Operation, subject func(train.NodeID) string, question func(job train.JobID, path string, offset int64) Q) func(api.Route, *http.Request) (answer, error) {
 	return func(route api.Route, r *http.Request) (answer, error) {
 		values := r.URL.Query()
-		if _, err := route.Decode(values); err != nil {
-			return answer{}, err
-		}
 		job, err := train.ParseJobID(values.Get("job"))
 		if err != nil {
 			return answer{}, err

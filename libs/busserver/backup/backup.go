@@ -247,7 +247,8 @@ func each(r io.Reader, f func(*archive.Header, io.Reader) error) error {
 	}
 }
 
-// Restore makes the streams of a backup on a bus that has none of them, those apart that are made again by themselves.
+// Restore makes the streams of a backup on a bus that has none of them. It leaves out what agents and executors
+// announce again within seconds.
 func Restore(ctx context.Context, b *bus.Bus, path string, at time.Time) (Head, error) {
 	return Read(path, func(name string, s bus.Snapshot, r io.Reader) error {
 		if slices.Contains(announced(), name) {
@@ -257,8 +258,8 @@ func Restore(ctx context.Context, b *bus.Bus, path string, at time.Time) (Head, 
 	})
 }
 
-// announced are the streams of what agents and executors say of themselves within seconds. What they said before would
-// have those of the restored data folder wait for those of the earlier one.
+// announced are the streams in which agents and executors announce themselves. With the old records, those of the
+// restored data folder would wait for those of the earlier one.
 func announced() []string {
 	return []string{"KV_" + string(contract.Nodes), "KV_" + string(contract.Executors)}
 }

@@ -369,8 +369,8 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 // reportPatience bounds how long an end waits for the agent of its node while none of its reports arrives.
 const reportPatience = 15 * time.Second
 
-// Wait is how long an end has waited for reports: Since is when it began, or when the number that are on their way was
-// smaller than ever before. Left is that number.
+// Wait is the wait of an end for reports. Left is the smallest number of reports so far that were still on their way,
+// and Since is when that number was first seen.
 type Wait struct {
 	Since time.Time
 	Left  int

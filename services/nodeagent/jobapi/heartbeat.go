@@ -12,6 +12,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -22,8 +23,7 @@ const beatSpacing = 500 * time.Millisecond
 type beats struct {
 	mu      sync.Mutex
 	waiting map[process]event.Fact
-	// came has a value while a heartbeat waits.
-	came chan struct{}
+	came    tick.Signal
 }
 
 // process is a process of an attempt.
@@ -33,7 +33,7 @@ type process struct {
 }
 
 func newBeats() *beats {
-	return &beats{waiting: map[process]event.Fact{}, came: make(chan struct{}, 1)}
+	return &beats{waiting: map[process]event.Fact{}, came: tick.NewSignal()}
 }
 
 // put adds a heartbeat, and reports whether an earlier one of the process still waited, which it replaces.
@@ -42,10 +42,7 @@ func (b *beats) put(of process, fact event.Fact) (replaced bool) {
 	defer b.mu.Unlock()
 	_, replaced = b.waiting[of]
 	b.waiting[of] = fact
-	select {
-	case b.came <- struct{}{}:
-	default:
-	}
+	b.came.Send()
 	return replaced
 }
 

@@ -60,7 +60,7 @@ func (a *API) takeProgress(ctx context.Context, c call, b progressBody) (answer,
 			Loss: b.Loss, Metrics: b.Metrics,
 		})
 	}
-	// Every report has the count. With one that is known, the loss and the metrics are those of the running epoch.
+	// Each report has the number of epochs done. If it has not grown, loss and metrics are those of the running epoch.
 	if int(*b.EpochsDone) <= max(c.session.attempt.StartedEpochs, c.session.epochsRecorded(0)) {
 		return said, nil
 	}

@@ -117,7 +117,7 @@ func TestAnUnreadableItemDoesNotBlockTheOthers(t *testing.T) {
 	}
 }
 
-// Some items may be delivered before others, which keep their order.
+// The receiver may take some items and leave others for later. Those that are left keep their order.
 func TestWhatIsLeftStaysInOrder(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir, 100)

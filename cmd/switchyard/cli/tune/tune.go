@@ -173,7 +173,8 @@ func waitExperiment(ctx context.Context, a *console.Console, y console.Yard, id 
 	return verdict(r)
 }
 
-// verdict turns the end of an experiment into the exit code that wait has for a job.
+// verdict returns nil if a trial has a result. Otherwise the error has the exit code of `switchyard wait` for a job
+// that ended like the experiment.
 func verdict(r conduct.Record) error {
 	_, _, found := r.Best()
 	switch {
