@@ -101,15 +101,15 @@ func (l *queue) of(tenant string, besides train.JobID) int {
 	return n
 }
 
-// waitingFor returns the jobs that wait for another one, which has ended, each with the end that this is for it. A job
-// that has the id of a job of an array, and is none of it, has that one rejected.
+// waitingFor returns the jobs that wait for another one, which has ended, each with the state that it counts as there.
+// For an array it counts as rejected if it only has the id of one of the array's jobs.
 func (l *queue) waitingFor(other train.JobID, as train.State) map[train.JobID]train.State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ends := map[train.JobID]train.State{}
 	for id, a := range l.after {
 		switch waits := slices.ContainsFunc(a.jobs, func(d train.Dependency) bool { return d.Job == other }); {
-		case waits && a.array && l.submitted[other] != id:
+		case waits && a.array && l.isForeign(id, other):
 			ends[id] = train.StateRejected
 		case waits:
 			ends[id] = as
@@ -140,6 +140,11 @@ func (l *queue) knows(id train.JobID) bool {
 func (l *queue) foreign(array, member train.JobID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.isForeign(array, member)
+}
+
+// isForeign is foreign for a caller that holds the lock. A job whose record has not been seen yet is the array's.
+func (l *queue) isForeign(array, member train.JobID) bool {
 	of, known := l.submitted[member]
 	return known && of != array
 }
