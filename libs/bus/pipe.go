@@ -100,7 +100,7 @@ func answerPipe[Q any](ctx context.Context, b *Bus, m *nats.Msg, accept func(con
 		work, err = accept(ctx, question)
 	}
 	if err != nil {
-		reply.Header.Set(headerError, err.Error())
+		refuse(reply, err)
 	}
 	if lost := m.RespondMsg(reply); lost != nil {
 		b.log.Debug("reply lost", "subject", m.Subject, "error", lost)

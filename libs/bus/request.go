@@ -13,10 +13,22 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/identity"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
-// headerError carries the message of a refused request.
-const headerError = "Yard-Error"
+// Headers of a refused request: the message, and the kind of the error.
+const (
+	headerError     = "Yard-Error"
+	headerErrorKind = "Yard-Error-Kind"
+)
+
+// refuse makes reply a refusal.
+func refuse(reply *nats.Msg, err error) {
+	reply.Header.Set(headerError, err.Error())
+	if kind := rpc.KindOf(err); kind != "" {
+		reply.Header.Set(headerErrorKind, kind)
+	}
+}
 
 // Ask sends a request to the service that answers the subject and decodes its reply.
 func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, error) {
@@ -54,8 +66,8 @@ func (b *Bus) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", who, err)
 	}
-	if refusal := reply.Header.Get(headerError); refusal != "" {
-		return nil, fmt.Errorf("%s: %s", who, refusal)
+	if text := reply.Header.Get(headerError); text != "" {
+		return nil, rpc.Refused(who+": "+text, reply.Header.Get(headerErrorKind))
 	}
 	return reply, nil
 }
@@ -80,7 +92,8 @@ func answerer(subject string) string {
 	return fmt.Sprintf("the %s of node %s", parts[1], parts[2])
 }
 
-// Answer serves requests on a subject until ctx ends. The caller receives an error as its text.
+// Answer serves requests on a subject until ctx ends. The caller receives the text of an error, and its kind if it
+// is an rpc.Refusal or another fs.ErrNotExist or fs.ErrInvalid.
 func Answer[Q, A any](ctx context.Context, b *Bus, subject string, f func(context.Context, Q) (A, error)) error {
 	messages := make(chan *nats.Msg, 64)
 	sub, err := b.nc.ChanQueueSubscribe(subject, "switchyard", messages)
@@ -109,13 +122,13 @@ func answerOne[Q, A any](ctx context.Context, b *Bus, m *nats.Msg, f func(contex
 		}
 	}
 	if err != nil {
-		reply.Header.Set(headerError, err.Error())
+		refuse(reply, err)
 	}
 	err = m.RespondMsg(reply)
 	if errors.Is(err, nats.ErrMaxPayload) { // a bus of the operator may take less than the embedded one
-		refusal := nats.NewMsg(m.Reply)
-		refusal.Header.Set(headerError, fmt.Sprintf("the answer has %d bytes, and this bus takes at most %d in a message (its max_payload): ask for less, or raise that limit", reply.Size(), b.nc.MaxPayload()))
-		err = m.RespondMsg(refusal)
+		tooLarge := nats.NewMsg(m.Reply)
+		tooLarge.Header.Set(headerError, fmt.Sprintf("the answer has %d bytes, and this bus takes at most %d in a message (its max_payload): ask for less, or raise that limit", reply.Size(), b.nc.MaxPayload()))
+		err = m.RespondMsg(tooLarge)
 	}
 	if err != nil {
 		b.log.Debug("reply lost", "subject", m.Subject, "error", err)

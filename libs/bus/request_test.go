@@ -2,6 +2,9 @@ package bus_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 // A large answer is packed, and one too large even then comes back as an error in words.
@@ -71,6 +75,37 @@ func TestAnAnswerTooLargeForThisBusIsAnError(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "this bus takes at most 65536") {
 		t.Errorf("an answer that is too large for this bus: %v", err)
+	}
+}
+
+// The asker can tell its own mistake from trouble of the answerer, on the bus and behind the service web.
+func TestTheKindOfARefusalReachesTheAsker(t *testing.T) {
+	const subject = "switchyard.executor.n1.files"
+	s := bustest.Start(t)
+	asking, answering := bustest.Connect(t, s, "asking"), bustest.Connect(t, s, "answering")
+	ctx, cancel := context.WithCancel(within(t))
+	var serving conc.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	errs := []error{
+		rpc.Missing("no files of job %s here", "a"), fmt.Errorf("open the log: %w", fs.ErrNotExist), rpc.Invalid("%q: want a file", "x"), errors.New("the disk is broken"),
+	}
+	serving.Go(func() {
+		_ = bus.Answer(ctx, answering, subject, func(_ context.Context, i int) ([]byte, error) { return nil, errs[i] })
+	})
+	for i, kind := range []error{fs.ErrNotExist, fs.ErrNotExist, fs.ErrInvalid, nil} {
+		_, err := ask(ctx, asking, subject, i)
+		for err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil {
+			_, err = ask(ctx, asking, subject, i) // not subscribed yet
+		}
+		if err == nil || err.Error() != "the executor of node n1: "+errs[i].Error() {
+			t.Errorf("the refusal %q arrived as %v", errs[i], err)
+		}
+		for _, other := range []error{fs.ErrNotExist, fs.ErrInvalid} {
+			if errors.Is(err, other) != (kind == other) {
+				t.Errorf("%v: is it %q: %v", err, other, errors.Is(err, other))
+			}
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ func Answer(l installation.Layout, machine train.NodeID, r rpc.FileRequest) (rpc
 	answer := rpc.FileAnswer{Folders: find(l, r.Job)}
 	answer.Folders.Machine = machine
 	if answer.Folders.Job == "" {
-		return answer, fmt.Errorf("no files of job %s here: it has not started on this node, or its folder was removed (switchyard purge)", r.Job)
+		return answer, rpc.Missing("no files of job %s here: it has not started on this node, or its folder was removed (switchyard purge)", r.Job)
 	}
 	var err error
 	if r.Path == "" {
@@ -200,14 +200,14 @@ func read(l installation.Layout, f rpc.Folders, r rpc.FileRequest) ([]byte, int6
 	name, within, _ := strings.Cut(r.Path, "/")
 	folder := map[string]string{"checkpoints": f.Checkpoints, "work": f.Work}[name]
 	if folder == "" {
-		return nil, 0, fmt.Errorf("%q: want a file below checkpoints/ or work/, as the list names it", r.Path)
+		return nil, 0, rpc.Invalid("%q: want a file below checkpoints/ or work/, as the list names it", r.Path)
 	}
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open the folder of %q: %w", r.Path, err)
 	}
 	if path, err := filepath.EvalSymlinks(filepath.Join(folder, within)); err == nil && private(l, folder, path) {
-		return nil, 0, fmt.Errorf("%q: files with names that begin with a dot, and files outside of the job's folders, are not given out", r.Path)
+		return nil, 0, rpc.Invalid("%q: files with names that begin with a dot, and files outside of the job's folders, are not given out", r.Path)
 	}
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -219,7 +219,7 @@ func read(l installation.Layout, f rpc.Folders, r rpc.FileRequest) ([]byte, int6
 		return nil, 0, fmt.Errorf("open %q: %w", r.Path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%q: want a file, found a folder or a device", r.Path)
+		return nil, 0, rpc.Invalid("%q: want a file, found a folder or a device", r.Path)
 	}
 	file, err := root.Open(within)
 	if err != nil {

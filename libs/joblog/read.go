@@ -15,8 +15,6 @@ import (
 // maxChunk bounds a piece of a log: with base64 around it, it must fit into a message.
 const maxChunk = 512 << 10
 
-var errNoOutput = errors.New("no output here: the job has not started on this node, or its folder was removed (switchyard purge)")
-
 // Answer reads the requested piece of a job's log. over is set if the job has ended: nothing is written any more.
 func Answer(l installation.Layout, r rpc.LogRequest, limit int64, over bool) (rpc.LogChunk, error) {
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
@@ -27,7 +25,7 @@ func Answer(l installation.Layout, r rpc.LogRequest, limit int64, over bool) (rp
 		return chunk, err
 	}
 	if over && chunk.Size == 0 {
-		return chunk, fmt.Errorf("job %s: %w", r.Job, errNoOutput)
+		return chunk, rpc.Missing("job %s: no output here: the job has not started on this node, or its folder was removed (switchyard purge)", r.Job)
 	}
 	chunk.Ended = over && chunk.Next >= chunk.Size
 	return chunk, nil

@@ -3,7 +3,6 @@ package planner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -38,10 +37,10 @@ func (q *questions) subject(ctx context.Context, asked rpc.OutlookRequest) (*tra
 	case asked.Job != "":
 		job, known := q.cache.job(asked.Job)
 		if !known {
-			return nil, nil, fmt.Errorf("job %s has ended, or nobody has heard of it", asked.Job)
+			return nil, nil, rpc.Missing("job %s has ended, or nobody has heard of it", asked.Job)
 		}
 		if job.Spec.Array != "" {
-			return nil, nil, fmt.Errorf("%s is an array, which needs no devices: ask about one of its jobs, such as %s", job.ID, job.Members()[0])
+			return nil, nil, rpc.Invalid("%s is an array, which needs no devices: ask about one of its jobs, such as %s", job.ID, job.Members()[0])
 		}
 		return &job, nil, nil
 	}
@@ -130,7 +129,7 @@ func (q *questions) outlooks(ctx context.Context, asked rpc.OutlookRequest) (rpc
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	if len(asked.Variants) > mostVariants {
-		return rpc.OutlookAnswer{}, fmt.Errorf("%d variants are asked for, want at most %d", len(asked.Variants), mostVariants)
+		return rpc.OutlookAnswer{}, rpc.Invalid("%d variants are asked for, want at most %d", len(asked.Variants), mostVariants)
 	}
 	if !q.cache.ready() {
 		return rpc.OutlookAnswer{}, errNotReady

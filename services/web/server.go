@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -318,7 +319,7 @@ func (s server) hasRun(id train.JobID) error {
 		waits = job != nil && job.Attempt == 0 && x.Attempts.Get(string(id)) == nil
 	})
 	if waits {
-		return problemError{problem(http.StatusBadGateway, fmt.Sprintf("no output and no files of job %s: it has not started", id), "")}
+		return problemError{problem(http.StatusConflict, fmt.Sprintf("no output and no files of job %s: it has not started", id), "")}
 	}
 	return nil
 }
@@ -336,6 +337,10 @@ func asked(err error) error {
 	switch {
 	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
 		return problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+	case errors.Is(err, fs.ErrNotExist):
+		return problemError{problem(http.StatusNotFound, err.Error(), "")}
+	case errors.Is(err, fs.ErrInvalid):
+		return problemError{problem(http.StatusUnprocessableEntity, err.Error(), "")}
 	case err != nil:
 		return problemError{problem(http.StatusBadGateway, err.Error(), "")}
 	}

@@ -4,8 +4,10 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 )
 
 // The exit codes.
@@ -48,6 +50,7 @@ func Usagef(format string, args ...any) error { return Errorf(Usage, "", format,
 // Code returns the exit code for what a command returned.
 func Code(err error) int {
 	var coded *Error
+	var refusal rpc.Refusal
 	switch {
 	case err == nil:
 		return OK
@@ -55,6 +58,8 @@ func Code(err error) int {
 		return coded.Code
 	case errors.Is(err, bus.ErrAway):
 		return Unreachable
+	case errors.As(err, &refusal) && refusal.Kind == fs.ErrInvalid:
+		return Usage
 	}
 	return Failed
 }
