@@ -194,14 +194,16 @@ func (b *bench) share(ctx context.Context, heavy, light []string, parts [2]int, 
 	return jobs, err
 }
 
-// attribution looks at two jobs on one GPU: what NVML says of their processes, and what they are charged.
+// attribution looks at two jobs on one GPU: what NVML says of their processes, and what they are charged. The bill is
+// read again until it shows the work: before a program has a context, NVML knows nothing of it.
 func attribution(ctx context.Context, b *bench) (string, error) {
-	most := 0
+	most, id := 0, func(name string) string { return name + strconv.Itoa(b.number) }
 	jobs, err := b.share(ctx, []string{"1024", "3600", "0.7"}, []string{"512", "3600", "0.1"}, [2]int{3072, 3072}, func(d gpu.Device) error {
-		for range 2 { // the first look may be before both have a context
-			tick.Pause(ctx, b.load)
+		_ = b.wait(ctx, jobTimeout, "the bill shows the work", func() bool {
 			most = max(most, len(b.processes(d)))
-		}
+			heavy, light := gpuEnergy(b.describe(ctx, id("heavy"))), gpuEnergy(b.describe(ctx, id("light")))
+			return most == 2 && light > 0 && heavy >= 2*light
+		})
 		return ctx.Err()
 	})
 	if err != nil {
@@ -210,13 +212,21 @@ func attribution(ctx context.Context, b *bench) (string, error) {
 	if jobs[0].Account == nil || jobs[1].Account == nil {
 		return "", errors.New("a job has no account")
 	}
-	heavy, light := jobs[0].Account.Components["gpu"], jobs[1].Account.Components["gpu"]
+	heavy, light := gpuEnergy(jobs[0]), gpuEnergy(jobs[1])
 	seen := fmt.Sprintf("%d processes; %.0f J and %.0f J by %s", most, heavy.Joules(), light.Joules(), strings.Join(jobs[0].Account.Methods, "+"))
 	byDriver := slices.ContainsFunc(jobs[0].Account.Methods, func(m string) bool { return strings.HasPrefix(m, "nvml") })
 	if most != 2 || heavy < 2*light || light <= 0 || !byDriver {
 		return seen, errors.New("want two processes, energy for both, and at least twice as much for the one that works seven times as much")
 	}
 	return seen, nil
+}
+
+// gpuEnergy returns what a job is charged for the work of GPUs so far.
+func gpuEnergy(j job) unit.Energy {
+	if j.Account == nil {
+		return 0
+	}
+	return j.Account.Components["gpu"]
 }
 
 // outgrown lets a job take more memory than its part.
