@@ -250,7 +250,7 @@ func (l *ledger) book(r reading, spent expenses) {
 	book.add(r.Measured, r.stream, l.rules())
 	node.changed = true
 	l.place(*book)
-	l.gangs.note(*book)
+	l.gangs.note(*book, r.From)
 	l.follow(r, book.Recent)
 	for job, energy := range book.Recent {
 		l.uncopied[job] = struct{}{}

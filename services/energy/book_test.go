@@ -67,10 +67,11 @@ func TestTheNodesOfAGangCountTogether(t *testing.T) {
 	publish := func(node train.NodeID, n uint64, watts unit.Energy) {
 		b, r := books[node], allOpen()
 		r.beside = seen.beside
-		b.add(interval(node, "b", n, cpu(watts*unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n, r)
+		m := interval(node, "b", n, cpu(watts*unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1})
+		b.add(m, n, r)
 		books[node] = b
-		seen.note(b)
-		seen.note(b) // as after a redelivery
+		seen.note(b, m.From)
+		seen.note(b, m.From) // as after a redelivery
 	}
 	first, second := []unit.Energy{100, 300, 100, 100, 100}, []unit.Energy{50, 50, 200, 50}
 	for n, watts := range first {
@@ -85,6 +86,32 @@ func TestTheNodesOfAGangCountTogether(t *testing.T) {
 	if got.Seconds != 5 || got.PeakPower != 350*unit.Watt || got.MeanPower != 210*unit.Watt {
 		t.Errorf("%g W in the mean of %g s, %g W at most; want 210 W of 5 s, 350 W", got.MeanPower.Watts(), got.Seconds,
 			got.PeakPower.Watts())
+	}
+}
+
+// TestTheTimeOfAGangIsCountedOnceHoweverLate: the agent of one node was without the bus for five minutes and sends what
+// it has kept; the other node has had a gap meanwhile.
+func TestTheTimeOfAGangIsCountedOnceHoweverLate(t *testing.T) {
+	books, seen := map[train.NodeID]Book{"n1": {}, "n2": {}}, gangs{}
+	publish := func(node train.NodeID, n uint64) {
+		b, r := books[node], allOpen()
+		r.beside = seen.beside
+		m := interval(node, "b", n, cpu(100*unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1})
+		b.add(m, n, r)
+		books[node] = b
+		seen.note(b, m.From)
+	}
+	for n := range uint64(300) {
+		if n < 100 || n >= 120 {
+			publish("n1", n+1)
+		}
+	}
+	for n := range uint64(300) {
+		publish("n2", n+1)
+	}
+	got, _ := combined("a", []train.Account{books["n1"].Running["a"], books["n2"].Running["a"]})
+	if got.Seconds != 300 {
+		t.Errorf("%g s of a gang that ran for 300 s", got.Seconds)
 	}
 }
 

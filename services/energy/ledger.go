@@ -112,7 +112,7 @@ func (l *ledger) load(ctx context.Context) error {
 	for _, e := range nodeBooks {
 		l.nodeBooks[e.Value.Node] = &page[contract.Book]{value: e.Value, revision: e.Revision}
 		l.place(Book(e.Value))
-		l.gangs.note(Book(e.Value))
+		l.gangs.note(Book(e.Value), e.Value.To)
 	}
 	for _, e := range accounts {
 		if e.Value.Final {
