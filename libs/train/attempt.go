@@ -113,6 +113,9 @@ type Attempt struct {
 	StartedEpochs int `json:"started_epochs,omitempty"`
 	StartedStep   int `json:"started_step,omitempty"`
 	LostInARow    int `json:"lost_in_a_row,omitempty"`
+	// CountsCheckpoints is set if an earlier attempt has said which epochs its checkpoints hold: an epoch that was only
+	// reported does not count as saved.
+	CountsCheckpoints bool `json:"counts_checkpoints,omitempty"`
 	// FromScratch is set if the job had saved its state, and nothing of it was left when the attempt was claimed.
 	FromScratch bool `json:"from_scratch,omitempty"`
 	// Retries counts the attempts before this one whose program ended with a status other than 0 and was started again.

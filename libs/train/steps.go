@@ -147,10 +147,18 @@ func (r AttemptReport) SavedAnew(a Attempt) bool {
 	return r.FoundCheckpoint || r.Checkpoint != "" && further
 }
 
-// Resumes returns how many epochs, and steps of the next one, the state holds from which the next attempt goes on. The
-// end of an epoch counts as saved.
+// CountsCheckpoints reports whether the code of an attempt, or of one before, says which epochs its checkpoints hold.
+func (r AttemptReport) CountsCheckpoints(a Attempt) bool {
+	return a.CountsCheckpoints || r.Checkpoint != "" && !r.FoundCheckpoint
+}
+
+// Resumes returns how many epochs, and steps of the next one, the state holds from which the next attempt goes on.
+// The end of an epoch counts as saved, unless the code says what its checkpoints hold and was not asked to leave.
 func (r AttemptReport) Resumes(a Attempt) (epochs, step int) {
-	epochs = max(r.EpochsDone, a.StartedEpochs, r.CheckpointEpochs)
+	epochs = max(a.StartedEpochs, r.CheckpointEpochs)
+	if !r.CountsCheckpoints(a) || r.StopAnswered {
+		epochs = max(epochs, r.EpochsDone)
+	}
 	if epochs == a.StartedEpochs {
 		step = a.StartedStep
 	}
@@ -166,6 +174,8 @@ type Resume struct {
 	Saved bool `json:"saved,omitempty"`
 	// EpochStep counts the steps of the next epoch that a checkpoint holds.
 	EpochStep int `json:"epoch_step,omitempty"`
+	// RepeatedEpochs counts the epochs that were reported and that no checkpoint holds: they are trained again.
+	RepeatedEpochs int `json:"repeated_epochs,omitempty"`
 	// LostSteps and LostSeconds are what was trained since, as far as it is known.
 	LostSteps   int     `json:"lost_steps,omitempty"`
 	LostSeconds float64 `json:"lost_seconds,omitempty"`

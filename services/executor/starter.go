@@ -92,7 +92,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	job, _ := s.cache.job(action.Job)
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, Namespace: s.backend.Namespace(job.Spec), LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
-		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, Retries: action.Retries, UnstartedInARow: action.UnstartedInARow,
+		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, CountsCheckpoints: action.CountsCheckpoints, LostInARow: action.LostInARow, Retries: action.Retries, UnstartedInARow: action.UnstartedInARow,
 		Batch: action.Batch, BatchGeneration: action.Generation, Resumed: job.Resumed, Setting: s.cache.setting(action.Job),
 		ClaimedAt: time.Now().UTC(),
 	}

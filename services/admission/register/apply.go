@@ -331,13 +331,14 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
 		return false
 	}
-	job.EpochStep = max(job.EpochStep, b.EpochStep)
-	saved := b.Resume.Saved || job.EpochsDone > 0 || job.EpochStep > 0
-	message := "left after " + reached(job)
+	state := savedState(job, b.Resume)
+	counted := state.EpochsDone > 0 || state.EpochStep > 0
+	saved := counted || b.Resume.Saved
+	message := "left after " + reached(&state)
 	switch {
 	case !saved:
 		message = "left before its first checkpoint"
-	case job.EpochsDone == 0 && job.EpochStep == 0:
+	case !counted:
 		message = "left after a checkpoint"
 	}
 	switch b.Cause {
@@ -401,23 +402,36 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
-	job.EpochStep = max(job.EpochStep, b.EpochStep)
-	message := fmt.Sprintf("attempt %d %s", b.Attempt, whatEnded(b)) + startsAgain(job, b) + spoken(b.RetrySeconds) + lost(b.Resume)
+	state := savedState(job, b.Resume)
+	message := fmt.Sprintf("attempt %d %s", b.Attempt, whatEnded(b)) + startsAgain(&state, b) + spoken(b.RetrySeconds) + lost(b.Resume)
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
 }
 
+// savedState returns the job as far as its checkpoints hold it. The steps that they hold count as done unless epochs
+// after them were reported.
+func savedState(job *train.Job, from train.Resume) train.Job {
+	saved := *job
+	if from.RepeatedEpochs > 0 {
+		saved.EpochsDone, saved.EpochStep = max(job.EpochsDone-from.RepeatedEpochs, 0), from.EpochStep
+		return saved
+	}
+	job.EpochStep = max(job.EpochStep, from.EpochStep)
+	saved.EpochStep = job.EpochStep
+	return saved
+}
+
 // startsAgain returns in words where the next attempt begins: at the beginning, or after what was saved.
-func startsAgain(job *train.Job, b *event.AttemptLost) string {
-	switch known := job.EpochsDone > 0 || job.EpochStep > 0; {
+func startsAgain(saved *train.Job, b *event.AttemptLost) string {
+	switch known := saved.EpochsDone > 0 || saved.EpochStep > 0; {
 	case b.Resume.Saved && !known:
 		return ", tries again from its checkpoint in "
 	case b.Retry > 0 && known:
-		return fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(job))
+		return fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(saved))
 	case b.Retry > 0:
 		return ", tries again from the beginning in "
 	}
-	return fmt.Sprintf("; starts again after %s in ", reached(job))
+	return fmt.Sprintf("; starts again after %s in ", reached(saved))
 }
 
 // whatEnded says how an attempt was lost or failed.

@@ -44,6 +44,10 @@ func afterSaved(job *train.Job) string {
 func lost(of train.Resume) string {
 	const worthMentioning = 1 // seconds
 	switch {
+	case of.RepeatedEpochs == 1:
+		return ": the last epoch that it reported is in no checkpoint and is trained again"
+	case of.RepeatedEpochs > 1:
+		return fmt.Sprintf(": the last %d epochs that it reported are in no checkpoint and are trained again", of.RepeatedEpochs)
 	case of.LostSeconds < worthMentioning:
 		return ""
 	case of.LostSteps > 0:

@@ -52,12 +52,14 @@ type Action struct {
 	// Servers are the parameter servers to start beside them.
 	Servers []train.ServerPart
 	// Batch belongs to a Start or a Rebatch.
-	Batch           train.Batch
-	StartedEpochs   int
-	StartedStep     int
-	LostInARow      int
-	Retries         int
-	UnstartedInARow int
+	Batch         train.Batch
+	StartedEpochs int
+	StartedStep   int
+	// CountsCheckpoints is set if the job says which epochs its checkpoints hold.
+	CountsCheckpoints bool
+	LostInARow        int
+	Retries           int
+	UnstartedInARow   int
 	// Cause and Reason belong to a RequestStop or a Kill. A WithdrawStop has a Cause if the attempt did not leave in
 	// time and therefore goes on.
 	Cause  train.StopCause
@@ -277,7 +279,8 @@ func start(s State, w train.Allocation) Action {
 	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
 	report := s.report(last)
 	epochs, step := report.Resumes(last)
-	if job.EpochsDone > epochs {
+	counts := report.CountsCheckpoints(last)
+	if job.EpochsDone > epochs && !counts {
 		epochs, step = job.EpochsDone, 0
 	}
 	if last.Job == "" {
@@ -288,12 +291,13 @@ func start(s State, w train.Allocation) Action {
 	}
 	return Action{
 		Kind: Start, Job: w.Job, Number: max(last.Number, job.Attempt) + 1, Places: slices.Clone(w.Places()), Servers: w.Servers, Generation: s.Plan.Generation,
-		Batch:           job.Spec.BatchIn(w),
-		StartedEpochs:   epochs,
-		StartedStep:     step,
-		LostInARow:      lostBeforeNext(last, report),
-		Retries:         retriesBeforeNext(last),
-		UnstartedInARow: unstartedBeforeNext(last),
+		Batch:             job.Spec.BatchIn(w),
+		StartedEpochs:     epochs,
+		StartedStep:       step,
+		CountsCheckpoints: counts,
+		LostInARow:        lostBeforeNext(last, report),
+		Retries:           retriesBeforeNext(last),
+		UnstartedInARow:   unstartedBeforeNext(last),
 	}
 }
 

@@ -98,10 +98,10 @@ func Exit(a train.Attempt) train.Exit {
 func (e ending) resume() train.Resume {
 	a, r := e.attempt, e.report
 	epochs, step := r.Resumes(a)
-	if e.epochs > epochs {
+	if e.epochs > epochs && !r.CountsCheckpoints(a) {
 		epochs, step = e.epochs, 0
 	}
-	resume := train.Resume{EpochStep: step, Saved: r.FoundCheckpoint}
+	resume := train.Resume{EpochStep: step, Saved: r.FoundCheckpoint, RepeatedEpochs: e.epochs - epochs}
 	switch {
 	case r.Steps.Known() && r.Steps.Epoch == epochs:
 		resume.LostSteps = max(r.Steps.Done-step, 0)

@@ -179,6 +179,9 @@ func (w *world) reports(id train.JobID, words []string) {
 	if step := number(words, "saved", -1); step >= 0 {
 		r.Checkpoint, r.CheckpointEpochs, r.CheckpointStep = "x", r.EpochsDone, step
 	}
+	if epochs := number(words, "holds", -1); epochs >= 0 {
+		r.Checkpoint, r.CheckpointEpochs = "x", epochs
+	}
 	for _, word := range words {
 		switch {
 		case word == "answered":

@@ -99,7 +99,7 @@ func (w *world) start(a Action, last train.Attempt, tried bool) error {
 	}
 	next := train.Attempt{
 		Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
-		StartedEpochs: a.StartedEpochs, StartedStep: a.StartedStep, LostInARow: a.LostInARow, Retries: a.Retries, UnstartedInARow: a.UnstartedInARow,
+		StartedEpochs: a.StartedEpochs, StartedStep: a.StartedStep, CountsCheckpoints: a.CountsCheckpoints, LostInARow: a.LostInARow, Retries: a.Retries, UnstartedInARow: a.UnstartedInARow,
 		Resumed: w.Jobs[a.Job].Resumed,
 	}
 	next.SetPlaces(a.Places)
@@ -316,6 +316,9 @@ func describe(a Action) string {
 		}
 		if r := a.Verdict.Resume; r.EpochStep > 0 {
 			fmt.Fprintf(&b, " and %d steps", r.EpochStep)
+		}
+		if again := a.Verdict.Resume.RepeatedEpochs; again > 0 {
+			fmt.Fprintf(&b, "; %d epochs are in no checkpoint", again)
 		}
 		if lost := a.Verdict.Resume.LostSteps; lost > 0 {
 			fmt.Fprintf(&b, "; %d steps lost", lost)
