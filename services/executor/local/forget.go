@@ -29,7 +29,7 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 			return fmt.Errorf("forget attempt %d of %s: %w", a.Number, a.Job, err)
 		}
 	}
-	_ = b.Bounds.Groups.Of(a.Name()).Remove() // its supervisor did, unless it was killed
+	_ = b.Bounds.Groups.Of(b.DataDir, a.Name()).Remove() // its supervisor did, unless it was killed
 	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
 	// claim.
 	away := filepath.Join(filepath.Dir(dir), forgottenPrefix+filepath.Base(dir))

@@ -41,7 +41,7 @@ func (b *bench) grouped(t *testing.T, machine cgroup.Machine) {
 // inGroup is launch with the control group of the attempt.
 func (b *bench) inGroup(job train.JobID, commands ...[]string) attempt.Launch {
 	l := b.launch(job, commands...)
-	l.Group = b.Bounds.Groups.Of(filepath.Base(b.DataDir) + "/" + string(job))
+	l.Group = b.Bounds.Groups.Of(b.DataDir, train.Attempt{Job: job, Number: 1}.Name())
 	return l
 }
 
@@ -100,6 +100,28 @@ func TestControlGroupsHoldWhatLeft(t *testing.T) {
 			if alive(daemon) || installation.Exists(string(l.Group)) {
 				t.Errorf("process %d lives: %t; its group is left: %t", daemon, alive(daemon), installation.Exists(string(l.Group)))
 			}
+		})
+	}
+}
+
+// A restored copy of the data folder has records of attempts whose processes are those of the original.
+func TestACopyOfTheInstallationKillsNothing(t *testing.T) {
+	for kind, machine := range groupKinds() {
+		if machine.Mount == "" {
+			continue
+		}
+		t.Run(kind, func(t *testing.T) {
+			b, restored := newBench(t), newBench(t)
+			b.grouped(t, machine)
+			restored.grouped(t, machine)
+			b.start(b.inGroup("j", sh(`echo $$ > trainer; exec sleep 1000`)))
+			s, trainer := b.phase("j", launch.Running), b.pidIn("trainer")
+			left, err := restored.Sweep(t.Context(), train.Attempt{Job: "j", Number: 1})
+			if err != nil || left != 0 || !alive(trainer) {
+				t.Errorf("the copy found %d processes (%v), and the trainer lives: %t", left, err, alive(trainer))
+			}
+			b.must(unix.Kill(s.PID, unix.SIGTERM))
+			b.phase("j", launch.Exited)
 		})
 	}
 }

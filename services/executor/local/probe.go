@@ -61,7 +61,7 @@ func ProbeGroups(ctx context.Context, program Supervisor, machine cgroup.Machine
 		return "", err
 	}
 	name := fmt.Sprintf("%s%d", probePrefix, os.Getpid())
-	group := parent.Of(name)
+	group := parent.Of(dataDir, name)
 	if _, err := group.Make(0); err != nil {
 		return "", err
 	}

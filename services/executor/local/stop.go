@@ -78,7 +78,7 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 	if sup.BootID != attempt.BootID() {
 		sup.PID = 0 // the machine was booted since, so its process numbers mean nothing
 	}
-	group := cmp.Or(l.Group, b.Bounds.Groups.Of(a.Name()))
+	group := cmp.Or(l.Group, b.Bounds.Groups.Of(b.DataDir, a.Name()))
 	left = group.Kill()
 	pids, err := attempt.Leftovers(sup, marker(a, l, folder))
 	if err != nil {

@@ -84,7 +84,7 @@ func TestAnAttemptWithoutAGroup(t *testing.T) {
 	var none Group
 	bounded, err := none.Make(0)
 	leave, entered := none.Enter()
-	if bounded || err != nil || none.Kill() != 0 || none.Remove() != nil || entered != nil || leave() != nil || none.OutOfMemory() || Parent("").Of("j/1/x") != "" {
+	if bounded || err != nil || none.Kill() != 0 || none.Remove() != nil || entered != nil || leave() != nil || none.OutOfMemory() || Parent("").Of("/d", "j/1/x") != "" {
 		t.Errorf("bounded %t, %v", bounded, err)
 	}
 }
@@ -96,7 +96,7 @@ func TestAThreadEntersAndLeaves(t *testing.T) {
 	if err != nil {
 		t.Skip("this process may make no control groups")
 	}
-	group := parent.Of(fmt.Sprintf("test/%d", os.Getpid()))
+	group := parent.Of("/d", fmt.Sprintf("test/%d", os.Getpid()))
 	if _, err := group.Make(0); err != nil {
 		t.Fatal(err)
 	}

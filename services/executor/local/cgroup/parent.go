@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,12 +17,13 @@ import (
 // Parent is the folder below which the groups of attempts are made; empty if this process can make none.
 type Parent string
 
-// Of returns the group of the attempt with a mark.
-func (p Parent) Of(mark string) Group {
-	if p == "" || mark == "" {
+// Of returns the group of the attempt with a name, of the installation in a data folder. A copy of that installation in
+// another folder has the same attempts, and must not find their processes.
+func (p Parent) Of(dataDir, name string) Group {
+	if p == "" || name == "" {
 		return ""
 	}
-	return Group(filepath.Join(string(p), strings.ReplaceAll(mark, "/", ".")))
+	return Group(filepath.Join(string(p), fmt.Sprintf("%s.%.4x", strings.ReplaceAll(name, "/", "."), sha256.Sum256([]byte(dataDir)))))
 }
 
 // Machine says where a machine has its control groups, and which of them this process is in.

@@ -58,11 +58,11 @@ func (m Machine) OpenTrees() (Trees, error) {
 	return trees, nil
 }
 
-// Of returns the groups of the attempt with a mark.
-func (t Trees) Of(mark string) Groups {
+// Of returns the groups of the attempt with a name, of the installation in a data folder.
+func (t Trees) Of(dataDir, name string) Groups {
 	var groups Groups
 	for _, parent := range t {
-		groups = append(groups, parent.Of(mark))
+		groups = append(groups, parent.Of(dataDir, name))
 	}
 	return groups
 }

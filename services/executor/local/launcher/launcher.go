@@ -172,7 +172,16 @@ func (l *Launcher) do(ctx context.Context, r request, file *os.File) (left int, 
 	if err != nil {
 		return 0, err
 	}
-	return act(ctx, r, known, l.trees.Of(train.Attempt{Job: r.Job.ID, Number: r.Attempt}.Name()), file)
+	groups := known.Groups
+	if r.Attempt != known.Attempt {
+		groups = l.groups(r)
+	}
+	return act(ctx, r, known, groups, file)
+}
+
+// groups returns the groups of an attempt that is launched now.
+func (l *Launcher) groups(r request) cgroup.Groups {
+	return l.trees.Of(l.layout().DataDir, train.Attempt{Job: r.Job.ID, Number: r.Attempt}.Name())
 }
 
 // retune tells the supervisor of an attempt how many processors each process gets. It moves the user's threads itself,
@@ -215,7 +224,7 @@ func (l *Launcher) launch(ctx context.Context, r request, last Record, file *os.
 	if err := l.makeFolders(r.Job.ID, r.Attempt, u); err != nil {
 		return fmt.Errorf("make the folders of %s: %w", r.Job.ID, err)
 	}
-	now := Record{Attempt: r.Attempt, UID: u.UID, BootID: bootID(), Groups: l.trees.Of(train.Attempt{Job: r.Job.ID, Number: r.Attempt}.Name())}
+	now := Record{Attempt: r.Attempt, UID: u.UID, BootID: bootID(), Groups: l.groups(r)}
 	if now.Bounded, err = now.Groups.Make(r.Bounds); err != nil {
 		return err
 	}

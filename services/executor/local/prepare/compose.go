@@ -39,7 +39,7 @@ const shellLinger = 5 * time.Minute
 func Compose(s launch.Setting, l installation.Layout, b Bounds, header string) attempt.Launch {
 	made := attempt.Launch{
 		Version: attempt.Version, User: b.User, Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Job, s.Attempt.Number, s.Token), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
-		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort, Group: b.Groups.Of(s.Attempt.Name()),
+		KillAfterMillis: b.KillAfterMillis, HorovodPort: s.HorovodPort, Group: b.Groups.Of(l.DataDir, s.Attempt.Name()),
 	}
 	made.Proxy = proxyOf(s, l)
 	if shell := s.Spec.Shell; shell != nil {
