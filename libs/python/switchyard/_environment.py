@@ -42,6 +42,12 @@ class Environment(NamedTuple):
         uuid = environ.get("JOB_UUID", "")
         per_device = "LOCAL_WORLD_SIZE" in environ or "LOCAL_RANK" in environ
         num_devices = max(1, _integer(environ, "NUM_GPUS", 1))
+        rank, world_size = _rank(environ, num_devices), max(1, _integer(environ, "WORLD_SIZE", 1))
+        # torchrun and its like change RANK and WORLD_SIZE for the processes that they start, but not SWITCHYARD_DEVICE_*.
+        device_rank, device_count = rank, world_size
+        if not per_device:
+            device_rank = _integer(environ, "SWITCHYARD_DEVICE_RANK", 0)
+            device_count = max(1, _integer(environ, "SWITCHYARD_DEVICE_COUNT", num_devices))
         return cls(
             uuid=uuid,
             name=environ.get("SWITCHYARD_JOB", "") or uuid or "local",
@@ -57,11 +63,11 @@ class Environment(NamedTuple):
             num_devices=num_devices,
             num_nodes=max(1, _integer(environ, "NUM_NODES", 1)),
             node_list=environ.get("NODELIST", ""),
-            rank=_rank(environ, num_devices),
-            world_size=max(1, _integer(environ, "WORLD_SIZE", 1)),
+            rank=rank,
+            world_size=world_size,
             one_process_per_device=per_device,
-            device_rank=_integer(environ, "SWITCHYARD_DEVICE_RANK", 0),
-            device_count=max(1, _integer(environ, "SWITCHYARD_DEVICE_COUNT", 1 if per_device else num_devices)),
+            device_rank=device_rank,
+            device_count=device_count,
             global_batch=_positive(environ, "SWITCHYARD_GLOBAL_BATCH"),
             base_batch=_positive(environ, "SWITCHYARD_BASE_BATCH"),
             accumulation=_positive(environ, "SWITCHYARD_ACCUMULATION"),

@@ -50,6 +50,27 @@ class Shares(unittest.TestCase):
                     steps.add(len(parts))
             self.assertEqual((list(range(54)), {4}), (sorted(seen), steps), devices)
 
+    def test_processes_that_a_launcher_starts_share_out_every_sample(self):
+        """torchrun, accelerate and DeepSpeed leave the variables of the process that the scheduler started as they are."""
+        for nodes in ([1], [2], [4], [2, 1], [1, 3]):
+            world = sum(nodes)
+            for more in {}, {"SWITCHYARD_GLOBAL_BATCH": 4 * world}, {"SWITCHYARD_DEVICE_COUNT": ""}:  # the last: at home
+                seen = []
+                for rank, (node, local) in enumerate((n, i) for n, own in enumerate(nodes) for i in range(own)):
+                    table = dict(
+                        NUM_GPUS=nodes[node], NUM_NODES=len(nodes), NODE_RANK=node, BATCH_SIZE=4,
+                        SWITCHYARD_DEVICE_RANK=rank - local, SWITCHYARD_DEVICE_COUNT=world,
+                        RANK=rank, LOCAL_RANK=local, WORLD_SIZE=world, LOCAL_WORLD_SIZE=nodes[node],
+                    )  # fmt: skip
+                    with jobapi.environment(**dict(table, **more)):
+                        seen += [index for part in switchyard.job().sampler(48) for index in part]
+                self.assertEqual(list(range(48)), sorted(seen), (nodes, more))
+
+    def test_one_process_that_a_launcher_starts_takes_every_sample(self):
+        """As by torchrun --nproc-per-node 1, whatever devices the node has."""
+        with jobapi.environment(SWITCHYARD_DEVICE_COUNT=2, RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, LOCAL_WORLD_SIZE=1):
+            self.assertEqual(list(range(54)), sorted(i for part in switchyard.job().sampler(54) for i in part))
+
     def test_a_sampler_knows_how_many_steps_it_has(self):
         for changes in (
             {}, {"WORLD_SIZE": 2, "RANK": 0, "LOCAL_WORLD_SIZE": 2, "SWITCHYARD_DEVICE_COUNT": 2},
