@@ -39,7 +39,8 @@ type Book struct {
 	Running map[train.JobID]train.Account `json:"running"`
 	Recent  map[train.JobID]unit.Energy   `json:"recent_uj,omitempty"`
 	Drawn   map[train.JobID]unit.Power    `json:"drawn_uw,omitempty"`
-	// Owners names the owners of the jobs in the book of an hour, which outlives the register's record of a job.
+	// Owners names the owners of the jobs in the book of an hour, those of closed accounts too: it outlives the register's
+	// record of a job.
 	Owners map[train.JobID]Owner `json:"owners,omitempty"`
 }
 

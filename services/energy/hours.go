@@ -1,6 +1,7 @@
 package energy
 
 import (
+	"maps"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -20,7 +21,7 @@ func (l *ledger) bookHour(before Book, r reading) {
 		return
 	}
 	b.add(r.Measured, r.stream, l.rules())
-	b.Owners = l.owners(b.Running)
+	b.Owners = l.owners(b.Owners, b.Running)
 	if l.price != nil {
 		if now := l.price(r.From.Truncate(time.Hour)); now.GramsPerKWh != nil {
 			b.CO2eGramsPerKWh = new(*now.GramsPerKWh * now.PUE)
@@ -29,9 +30,11 @@ func (l *ledger) bookHour(before Book, r reading) {
 	p.changed = true
 }
 
-// owners returns the owners of the jobs with accounts, as far as the register has reported them.
-func (l *ledger) owners(accounts map[train.JobID]train.Account) map[train.JobID]contract.Owner {
+// owners adds the owners of the jobs with accounts to the known ones, as far as the register has reported them. A known
+// owner stays: the ledger drops the record of a job with its account, and the hour goes on.
+func (l *ledger) owners(known map[train.JobID]contract.Owner, accounts map[train.JobID]train.Account) map[train.JobID]contract.Owner {
 	owners := make(map[train.JobID]contract.Owner, len(accounts))
+	maps.Copy(owners, known)
 	for id := range accounts {
 		if job, known := l.jobs[id]; known {
 			owners[id] = report.OwnerOf(job.Spec)

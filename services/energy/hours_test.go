@@ -52,6 +52,41 @@ func TestAnHourKnowsItsOwners(t *testing.T) {
 	}
 }
 
+// TestAnHourRemembersItsOwners: two jobs run in an hour; one ends, its account is closed, and the hour goes on.
+func TestAnHourRemembersItsOwners(t *testing.T) {
+	k, ctx := newBooks(t), within(t)
+	l := open(t, k)
+	job := train.Job{ID: "a", State: train.StateRunning, Attempt: 1, Spec: train.Spec{Name: "vgg", User: "eve", Tenant: "vision"}}
+	l.observe(bus.Entry[*train.Job]{Key: "a", Value: &job}, false)
+	take := func(n uint64, jobs ...train.JobID) {
+		t.Helper()
+		m := interval("n1", "b", n, cpu(unit.Joule, 0, 0))
+		for _, id := range jobs {
+			m.Users = append(m.Users, event.Use{Job: id, Component: "cpu", Work: 1})
+		}
+		if err := l.take(ctx, message(t, m, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(1, "a", "b")
+	ended := job
+	ended.State, ended.FinishedAt = train.StateSucceeded, hour
+	l.observe(bus.Entry[*train.Job]{Key: "a", Value: &ended}, false)
+	if err := l.settle(ctx, hour.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if !l.isClosed("a") {
+		t.Fatal("the account of the job that ended is open")
+	}
+	take(2, "b")
+	l = open(t, k) // another process takes over
+	take(3, "b")
+	hours, err := readHours(t, k, hour, hour.Add(time.Hour))
+	if err != nil || len(hours) != 1 || hours[0].Owners["a"] != (contract.Owner{Name: "vgg", User: "eve", Tenant: "vision"}) {
+		t.Errorf("%+v, error %v", hours, err)
+	}
+}
+
 func TestHoursAddUpToTheBook(t *testing.T) {
 	k := newBooks(t)
 	l := open(t, k)
