@@ -59,6 +59,8 @@ func explainWish(job *train.Job, asked *event.Wanted, ended bool) {
 	switch why := job.Withheld(); {
 	case why.Code != "" && waits(job.State):
 		explain(job, why.Code, place+why.Message, why.Hint)
+	case job.Wanted.State == train.WantPaused && job.Wanted.Force:
+		explain(job, "WillPause", place+"leaves at its next checkpoint, or is ended if it cannot be asked to: "+why.Message, why.Hint)
 	case job.Wanted.State == train.WantPaused:
 		explain(job, "WillPause", place+"leaves at its next checkpoint: "+why.Message, why.Hint)
 	case job.Wanted.State == train.WantHeld:

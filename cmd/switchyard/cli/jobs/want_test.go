@@ -78,7 +78,7 @@ func TestWhatPeopleWant(t *testing.T) {
 		{"resume mnist", exit.Failed, "job mnist-77de has ended: succeeded"},
 		{"resume resnet", exit.Failed, "is neither held nor paused: running"},
 		{"pause silent", exit.Failed, "job silent-1 cannot be asked to leave"},
-		{"pause --force silent", exit.OK, "leaves at its next checkpoint: paused by"},
+		{"pause --force silent", exit.OK, "leaves at its next checkpoint, or is ended if it cannot be asked to: paused by"},
 		{"hold resnet", exit.OK, "job resnet-4f2a running: does not start again once it has left: held by"},
 		{"release resnet", exit.OK, "job resnet-4f2a running: may run again: released by"},
 		{"pause --reason lunch resnet", exit.OK, ": lunch"},
