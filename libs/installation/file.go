@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,6 +56,11 @@ func replace(path string, data []byte, sync func(*os.File) error) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+// PathOf returns the real path at which the kernel has an open file, whatever was put on its path since.
+func PathOf(f *os.File) (string, error) {
+	return os.Readlink(filepath.Join("/proc/self/fd", strconv.Itoa(int(f.Fd()))))
 }
 
 // OpenRegular opens a file to read it. The last part of its path may belong to another user: a link there is not

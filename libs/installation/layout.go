@@ -66,7 +66,7 @@ func (l Layout) Exposed(folder string, job train.JobID) bool {
 	if !Below(folder, real) {
 		return Below(real, folder)
 	}
-	own := Layout{DataDir: real, People: l.People}
+	own := l.Real()
 	return !slices.ContainsFunc([]string{own.Work(job), own.Snapshots(job), own.Upload(job)}, func(dir string) bool { return Below(folder, dir) })
 }
 
@@ -74,6 +74,14 @@ func (l Layout) Exposed(folder string, job train.JobID) bool {
 func (l Layout) Holds(folder string) bool {
 	real, err := filepath.EvalSymlinks(l.DataDir)
 	return err == nil && Below(folder, real)
+}
+
+// Real returns the layout with the real path of the data folder: links on the way to it are the operator's choice.
+func (l Layout) Real() Layout {
+	if real, err := filepath.EvalSymlinks(l.DataDir); err == nil {
+		l.DataDir = real
+	}
+	return l
 }
 
 // Below reports whether a clean absolute path lies in a folder, or is the folder.

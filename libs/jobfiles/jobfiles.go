@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -77,6 +79,7 @@ func Answer(l installation.Layout, machine train.NodeID, r rpc.FileRequest) (rpc
 	} else {
 		answer.Data, answer.Size, err = read(l, answer.Folders, r)
 	}
+	answer.Folders.Checkpoints = named(r.Job, answer.Folders.Checkpoints)
 	return answer, err
 }
 
@@ -85,16 +88,62 @@ func Resumes(entry string) bool {
 	return slices.Contains([]string{"snapshots", checkpointsName, "capability", "continued"}, entry)
 }
 
-// Checkpoints returns the folder that a job sees as /snapshots/JOB_UUID; empty if there is none. A job of an older
-// version has no links: its checkpoints are in the only folder below its snapshots.
+// Checkpoints returns the folder that a job sees as /snapshots/JOB_UUID; empty if there is none, or something else was
+// put in its place since the job started. A job of an older version has no links: its checkpoints are in the only
+// folder below its snapshots.
 func Checkpoints(l installation.Layout, job train.JobID) string {
-	if to, err := filepath.EvalSymlinks(filepath.Join(l.Own(job), checkpointsName)); err == nil {
-		return to
+	saved, err := os.Readlink(filepath.Join(l.Own(job), checkpointsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		if old, err := filepath.Glob(filepath.Join(l.Real().Snapshots(job), "*")); err == nil && len(old) == 1 {
+			saved = old[0]
+		}
 	}
-	if old, err := filepath.Glob(filepath.Join(l.Snapshots(job), "*")); err == nil && len(old) == 1 {
-		return old[0]
+	return there(l, job, saved)
+}
+
+// workOf returns the folder in which a job was started; empty if it is not there.
+func workOf(l installation.Layout, job train.JobID) string {
+	if named, err := os.Readlink(filepath.Join(l.Own(job), startedInName)); err == nil {
+		return there(l, job, named)
 	}
-	return ""
+	return there(l, job, l.Real().Work(job))
+}
+
+// there returns a folder if Open would open it, else nothing.
+func there(l installation.Layout, job train.JobID, folder string) string {
+	root, err := Open(l, job, folder)
+	if err != nil {
+		return ""
+	}
+	_ = root.Close()
+	return folder
+}
+
+var errMoved = errors.New("is not the folder that the job was started with")
+
+// Open opens a folder that a job can write to, by the path that it had when the job started. The job, or who owns the
+// folder, may have put a link in its place: what that leads to may be the service's to read, and not theirs. It opens
+// only the job's own folders of the data folder, unless the rights of its user keep it from those of others.
+func Open(l installation.Layout, job train.JobID, folder string) (*os.Root, error) {
+	if !isFolder(folder) {
+		return nil, fmt.Errorf("open %s: %w", folder, fs.ErrNotExist)
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := root.Open(".")
+	if err == nil {
+		defer func() { _ = opened.Close() }()
+		var real string
+		if real, err = installation.PathOf(opened); err == nil && (real != filepath.Clean(folder) || !l.People && l.Holds(real) && l.Exposed(real, job)) {
+			err = fmt.Errorf("%s %w: it leads to %s", folder, errMoved, real)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
 }
 
 // find returns the folders of a job that are there.
@@ -104,23 +153,20 @@ func find(l installation.Layout, job train.JobID) rpc.Folders {
 		return f
 	}
 	f.Job = l.Own(job)
-	if _, err := os.Stat(l.Output(job)); err == nil {
+	if _, err := os.Lstat(l.Output(job)); err == nil {
 		f.Output = l.Output(job)
 	}
-	f.Checkpoints = Checkpoints(l, job)
-	if named := filepath.Join(filepath.Dir(f.Checkpoints), string(job)); f.Checkpoints != "" && isFolder(named) {
-		f.Checkpoints = named
-	}
-	f.Work = l.Work(job)
-	if to, err := filepath.EvalSymlinks(filepath.Join(l.Own(job), startedInName)); err == nil {
-		f.Work = to
-	}
-	for _, folder := range []*string{&f.Checkpoints, &f.Work} {
-		if !isFolder(*folder) {
-			*folder = ""
-		}
-	}
+	f.Checkpoints, f.Work = Checkpoints(l, job), workOf(l, job)
 	return f
+}
+
+// named returns the name for people of a folder of checkpoints: the link beside it, if it is still there.
+func named(job train.JobID, checkpoints string) string {
+	link := filepath.Join(filepath.Dir(checkpoints), string(job))
+	if to, err := os.Readlink(link); err == nil && to == filepath.Base(checkpoints) {
+		return link
+	}
+	return checkpoints
 }
 
 func isFolder(path string) bool {
@@ -132,11 +178,11 @@ func isFolder(path string) bool {
 // no results: the link to it is made at the first start.
 func list(l installation.Layout, job train.JobID, f rpc.Folders) (files []rpc.File, more bool) {
 	var since time.Time
-	if info, err := os.Lstat(filepath.Join(l.Own(job), startedInName)); err == nil && f.Work != l.Work(job) {
+	if info, err := os.Lstat(filepath.Join(l.Own(job), startedInName)); err == nil && f.Work != l.Real().Work(job) {
 		since = info.ModTime()
 	}
-	saved, cut := below(l, "checkpoints", f.Checkpoints, time.Time{})
-	worked, cutToo := below(l, "work", f.Work, since)
+	saved, cut := below(l, job, "checkpoints", f.Checkpoints, time.Time{})
+	worked, cutToo := below(l, job, "work", f.Work, since)
 	files = slices.Concat(saved, worked)
 	slices.SortFunc(files, func(a, b rpc.File) int {
 		return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), strings.Compare(a.Path, b.Path))
@@ -146,20 +192,19 @@ func list(l installation.Layout, job train.JobID, f rpc.Folders) (files []rpc.Fi
 }
 
 // below returns the files of a folder that were changed after a time.
-func below(l installation.Layout, name, folder string, since time.Time) (files []rpc.File, cut bool) {
-	if folder == "" {
+func below(l installation.Layout, job train.JobID, name, folder string, since time.Time) (files []rpc.File, cut bool) {
+	root, err := Open(l, job, folder)
+	if err != nil {
 		return nil, false
 	}
-	if resolved, err := filepath.EvalSymlinks(folder); err == nil {
-		folder = resolved
-	}
+	defer func() { _ = root.Close() }()
 	seen := 0
-	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	_ = fs.WalkDir(root.FS(), ".", func(within string, d fs.DirEntry, err error) error {
 		if seen++; seen > mostSeen {
 			cut = true
 			return fs.SkipAll
 		}
-		if path != folder && private(l, folder, path) {
+		if within != "." && private(l, folder, filepath.Join(folder, within)) {
 			if err == nil && d.IsDir() {
 				return fs.SkipDir
 			}
@@ -168,31 +213,23 @@ func below(l installation.Layout, name, folder string, since time.Time) (files [
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // what cannot be read is not listed
 		}
-		info, err := d.Info()
-		within, badPath := filepath.Rel(folder, path)
-		if err == nil && badPath == nil && info.ModTime().After(since) {
-			files = append(files, rpc.File{Path: name + "/" + filepath.ToSlash(within), Size: unit.Bytes(info.Size()), ChangedAt: info.ModTime().UTC()})
+		if info, err := d.Info(); err == nil && info.ModTime().After(since) {
+			files = append(files, rpc.File{Path: name + "/" + within, Size: unit.Bytes(info.Size()), ChangedAt: info.ModTime().UTC()})
 		}
 		return nil
 	})
 	return files, cut
 }
 
-// private reports whether a path below a folder is no result of a job: the folder may be a home. Names that begin with
-// a dot, and the data folder with the secrets of other jobs, are private.
+// private reports whether a path below a folder that was opened is no result of a job: the folder may be a home. Names
+// that begin with a dot, and the data folder with the secrets of other jobs, are private. Within the data folder only
+// the job's own folders are opened.
 func private(l installation.Layout, folder, path string) bool {
-	data := l.DataDir
-	if resolved, err := filepath.EvalSymlinks(data); err == nil {
-		data = resolved
-	}
-	if within, err := filepath.Rel(data, folder); err == nil && filepath.IsLocal(within) {
-		return false // the job's own folder
-	}
-	if within, err := filepath.Rel(data, path); err == nil && filepath.IsLocal(within) {
+	within, err := filepath.Rel(folder, path)
+	if err != nil || !filepath.IsLocal(within) {
 		return true
 	}
-	within, err := filepath.Rel(folder, path)
-	return err != nil || strings.Contains("/"+filepath.ToSlash(within), "/.")
+	return !l.Holds(folder) && (l.Holds(path) || strings.Contains("/"+filepath.ToSlash(within), "/."))
 }
 
 // read returns a piece of a file. Neither .. nor a link leads out of the job's folders, nor to what is private.
@@ -202,30 +239,26 @@ func read(l installation.Layout, f rpc.Folders, r rpc.FileRequest) ([]byte, int6
 	if folder == "" {
 		return nil, 0, rpc.Invalid("%q: want a file below checkpoints/ or work/, as the list names it", r.Path)
 	}
-	folder, err := filepath.EvalSymlinks(folder)
-	if err != nil {
-		return nil, 0, fmt.Errorf("open the folder of %q: %w", r.Path, err)
-	}
-	if path, err := filepath.EvalSymlinks(filepath.Join(folder, within)); err == nil && private(l, folder, path) {
-		return nil, 0, rpc.Invalid("%q: files with names that begin with a dot, and files outside of the job's folders, are not given out", r.Path)
-	}
-	root, err := os.OpenRoot(folder)
+	root, err := Open(l, r.Job, folder)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open the folder of %q: %w", r.Path, err)
 	}
 	defer func() { _ = root.Close() }()
-	info, err := root.Stat(within)
+	file, err := root.OpenFile(within, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %q: %w", r.Path, err)
+	}
+	defer func() { _ = file.Close() }()
+	if path, err := installation.PathOf(file); err != nil || private(l, folder, path) {
+		return nil, 0, rpc.Invalid("%q: files with names that begin with a dot, and files outside of the job's folders, are not given out", r.Path)
+	}
+	info, err := file.Stat()
 	if err != nil {
 		return nil, 0, fmt.Errorf("open %q: %w", r.Path, err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, 0, rpc.Invalid("%q: want a file, found a folder or a device", r.Path)
 	}
-	file, err := root.Open(within)
-	if err != nil {
-		return nil, 0, fmt.Errorf("open %q: %w", r.Path, err)
-	}
-	defer func() { _ = file.Close() }()
 	data := make([]byte, maxChunk)
 	n, err := file.ReadAt(data, max(r.Offset, 0))
 	if err != nil && !errors.Is(err, io.EOF) {

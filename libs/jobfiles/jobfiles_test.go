@@ -2,6 +2,7 @@ package jobfiles
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,5 +104,64 @@ func TestAHomeIsNotGivenOut(t *testing.T) {
 	}
 	if got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: "work/model.pt"}); err != nil || string(got.Data) != "s" {
 		t.Errorf("%q, %v", got.Data, err)
+	}
+}
+
+// A person can put something else in the place of a folder of his job: the service reads none of it for him.
+func TestAFolderThatWasReplacedIsNotRead(t *testing.T) {
+	replace := func(folder, to string) {
+		t.Helper()
+		if err := errors.Join(os.Rename(folder, folder+".moved"), os.Symlink(to, folder)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, change := range map[string]func(l installation.Layout, saved, work string){
+		"checkpoints, by the keys":              func(l installation.Layout, saved, _ string) { replace(saved, filepath.Join(l.DataDir, "keys")) },
+		"checkpoints, by another job":           func(l installation.Layout, saved, _ string) { replace(saved, l.Job("ann-k")) },
+		"checkpoints, by another folder of his": func(_ installation.Layout, saved, work string) { replace(saved, work) },
+		"a folder above, by another job":        func(l installation.Layout, saved, _ string) { replace(filepath.Dir(saved), l.Job("ann-k")) },
+		"the working folder, by the keys":       func(l installation.Layout, _, work string) { replace(work, filepath.Join(l.DataDir, "keys")) },
+		"the working folder, by the machine's":  func(_ installation.Layout, _, work string) { replace(work, "/etc") },
+	} {
+		dir := t.TempDir()
+		l := installation.Layout{DataDir: filepath.Join(dir, "data")}
+		saved, work := filepath.Join(l.Snapshots("bob-4"), "5ec7e7"), filepath.Join(dir, "bob")
+		write(t, filepath.Join(saved, "model.pt"), []byte("m"))
+		for _, secret := range []string{"keys/operator.nk", "jobs/ann-k/capability", "jobs/ann-k/5ec7e7/token"} {
+			write(t, filepath.Join(l.DataDir, secret), []byte("secret"))
+		}
+		if err := errors.Join(os.Mkdir(work, 0o700), Link(l, "bob-4", saved, work)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(work, "notes.txt"), []byte("n"))
+		if got, err := Answer(l, "n1", rpc.FileRequest{Job: "bob-4"}); err != nil || len(got.Files) != 2 {
+			t.Fatalf("%s: before: %+v, %v", what, got, err)
+		}
+		change(l, saved, work)
+		got, err := Answer(l, "n1", rpc.FileRequest{Job: "bob-4"})
+		if err != nil || len(got.Files) != 1 {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+		for _, path := range []string{"checkpoints/operator.nk", "checkpoints/capability", "checkpoints/token", "work/operator.nk", "work/hostname", "checkpoints/notes.txt"} {
+			if got, err := Answer(l, "n1", rpc.FileRequest{Job: "bob-4", Path: path}); err == nil {
+				t.Errorf("%s: %s: %q", what, path, got.Data)
+			}
+		}
+		if strings.Contains(what, "checkpoints") || strings.Contains(what, "above") {
+			if at := Checkpoints(l, "bob-4"); at != "" {
+				t.Errorf("%s: a job that continues it copies %s", what, at)
+			}
+		}
+	}
+}
+
+// A pipe is no file, and nobody waits for a writer.
+func TestAPipeIsNotWaitedFor(t *testing.T) {
+	l := installation.Layout{DataDir: t.TempDir()}
+	if err := errors.Join(os.MkdirAll(l.Work("j-1"), 0o700), unix.Mkfifo(filepath.Join(l.Work("j-1"), "pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Answer(l, "n1", rpc.FileRequest{Job: "j-1", Path: "work/pipe"}); err == nil {
+		t.Errorf("%q", got.Data)
 	}
 }

@@ -185,6 +185,27 @@ func TestAFolderOfTheNode(t *testing.T) {
 	}
 }
 
+// A folder that is replaced by a link while it is copied leads to no file of others.
+func TestAFolderIsReplacedWhileItIsCopied(t *testing.T) {
+	root := t.TempDir()
+	set, theirs := filepath.Join(root, "set"), filepath.Join(root, "theirs")
+	err := errors.Join(os.MkdirAll(filepath.Join(set, "sub"), 0o700), os.Mkdir(theirs, 0o700), os.WriteFile(filepath.Join(set, "sub", "key"), nil, 0o600), os.WriteFile(filepath.Join(theirs, "key"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := folder{set}
+	listed, err := f.list(t.Context(), "")
+	if err != nil || len(listed.items) != 1 {
+		t.Fatalf("%+v, %v", listed, err)
+	}
+	if err := errors.Join(os.Rename(filepath.Join(set, "sub"), filepath.Join(set, "moved")), os.Symlink(theirs, filepath.Join(set, "sub"))); err != nil {
+		t.Fatal(err)
+	}
+	if file, err := f.open(t.Context(), listed.items[0]); !errors.Is(err, ErrNever) {
+		t.Errorf("opened %v, %v", file, err)
+	}
+}
+
 // Errors that another try cannot mend differ from those that it can.
 func TestWhatCannotBeStaged(t *testing.T) {
 	s := serve(t, true)

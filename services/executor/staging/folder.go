@@ -4,14 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // folder is a file or a folder that the node sees, such as one of an NFS server.
@@ -61,7 +61,14 @@ func (f folder) list(ctx context.Context, _ string) (listing, error) {
 }
 
 func (f folder) open(_ context.Context, i item) (io.ReadCloser, error) {
-	return os.OpenFile(i.at, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	file, err := installation.OpenRegular(i.at)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := installation.PathOf(file); err != nil || at != i.at { // a folder above it is a link now
+		return nil, errors.Join(fmt.Errorf("%w: %s leads to %s now", ErrNever, i.at, at), err, file.Close())
+	}
+	return file, nil
 }
 
 func digest(text string) string {

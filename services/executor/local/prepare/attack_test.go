@@ -155,3 +155,17 @@ func TestAnExecutorGivesAPersonsJobCredentialsAlone(t *testing.T) {
 }
 
 func userOf(uid int) string { return fmt.Sprintf("uid%d", uid) }
+
+// A folder that a user named, and replaced by a link after it was checked, shows his job nothing of the data folder.
+func TestALinkShowsNothingOfTheDataFolder(t *testing.T) {
+	p := preparer(t)
+	s := slots()
+	s.Work, s.Snapshots, s.Custom = p.Work(s.Job), p.Snapshots(s.Job), filepath.Join(t.TempDir(), "code")
+	err := errors.Join(installation.MakeFolder(s.Work), installation.MakeFolder(s.Snapshots), installation.MakeFolder(p.Job("ann-1")), os.Symlink(p.Job("ann-1"), s.Custom))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, kept := p.visible(s); !slices.Contains(kept, s.Work) || !slices.Contains(kept, s.Snapshots) || slices.Contains(kept, p.Job("ann-1")) {
+		t.Errorf("the job sees %s", kept)
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/jobfiles"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -51,19 +53,18 @@ func (p *Preparer) copyFrom(ctx context.Context, other train.JobID, s launch.Set
 	if err := p.resolveFolders(&s); err != nil {
 		return err
 	}
-	c := copier{ctx: ctx}
-	saved := jobfiles.Checkpoints(p.Layout, other)
+	l := p.Real()
+	c := copier{ctx: ctx, layout: l}
+	all := func(string) bool { return false }
+	saved := jobfiles.Checkpoints(l, other)
 	if saved != "" {
-		c.tree(saved, filepath.Join(s.Snapshots, s.Capability), func(string) bool { return false })
+		c.tree(folderOf{other, saved}, ".", folderOf{s.Job, s.Snapshots}, s.Capability, all)
 	}
-	if own := p.Snapshots(other); installation.Exists(own) && s.Spec.SnapshotsDir == "" {
-		c.tree(own, s.Snapshots, func(name string) bool { return name == string(other) || name == filepath.Base(saved) })
+	if own := l.Snapshots(other); installation.Exists(own) && s.Spec.SnapshotsDir == "" {
+		c.tree(folderOf{other, own}, ".", folderOf{s.Job, s.Snapshots}, ".", func(name string) bool { return name == string(other) || name == filepath.Base(saved) })
 	}
-	if pattern := s.Spec.Checkpoint; pattern != "" && !filepath.IsAbs(pattern) && workDir(s) == s.Work {
-		names, _ := filepath.Glob(filepath.Join(p.Work(other), pattern)) // a pattern is checked when its job is admitted
-		for _, name := range names {
-			c.tree(name, filepath.Join(s.Work, strings.TrimPrefix(name, p.Work(other))), func(string) bool { return false })
-		}
+	if pattern := s.Spec.Checkpoint; pattern != "" && !filepath.IsAbs(pattern) && workDir(s) == s.Work && installation.Exists(l.Work(other)) {
+		c.tree(folderOf{other, l.Work(other)}, pattern, folderOf{s.Job, l.Work(s.Job)}, ".", all)
 	}
 	if c.err != nil || c.files > 0 {
 		return c.err
@@ -74,74 +75,102 @@ func (p *Preparer) copyFrom(ctx context.Context, other train.JobID, s launch.Set
 	return nil
 }
 
-// copier copies files until something goes wrong.
-type copier struct {
-	ctx   context.Context //nolint:containedctx // for one call
-	files int
-	err   error
+// folderOf is a folder that a job can write to.
+type folderOf struct {
+	job  train.JobID
+	path string
 }
 
-// tree copies a file, or a folder without the entries for which skip is true. A link to a file beside it, such as one
-// to the newest checkpoint, stays a link; other links are left out.
-func (c *copier) tree(from, to string, skip func(name string) bool) {
+// copier copies files until something goes wrong. The folders are those of programs, which may put links into them
+// meanwhile: none leads out of them, to what only the service can read or write.
+type copier struct {
+	ctx    context.Context //nolint:containedctx // for one call
+	layout installation.Layout
+	files  int
+	err    error
+}
+
+// tree copies what a pattern names in a folder into another folder, below a path there. It leaves out entries of the
+// folder for which skip is true.
+func (c *copier) tree(from folderOf, pattern string, to folderOf, below string, skip func(name string) bool) {
 	if c.err != nil {
 		return
 	}
-	c.err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		within, badPath := filepath.Rel(from, path)
-		if err = errors.Join(err, badPath, c.ctx.Err()); err != nil {
+	var source, target *os.Root
+	if source, c.err = jobfiles.Open(c.layout, from.job, from.path); c.err != nil {
+		return
+	}
+	defer func() { _ = source.Close() }()
+	if target, c.err = jobfiles.Open(c.layout, to.job, to.path); c.err != nil {
+		return
+	}
+	defer func() { _ = target.Close() }()
+	names, _ := fs.Glob(source.FS(), filepath.Clean(pattern)) // a pattern is checked when its job is admitted
+	for _, name := range names {
+		c.err = errors.Join(c.err, c.walk(source, name, target, below, skip))
+	}
+}
+
+// walk copies a file or a folder. A link to a file beside it, such as one to the newest checkpoint, stays a link; other
+// links are left out.
+func (c *copier) walk(source *os.Root, name string, target *os.Root, below string, skip func(name string) bool) error {
+	if info, err := source.Lstat(name); err == nil && info.Mode().Type() == fs.ModeSymlink {
+		return copyLink(source, name, target, filepath.Join(below, name))
+	}
+	return fs.WalkDir(source.FS(), name, func(path string, d fs.DirEntry, err error) error {
+		if err = errors.Join(err, c.ctx.Err()); err != nil {
 			return err
 		}
-		target := filepath.Join(to, within)
+		to := filepath.Join(below, path)
 		switch {
-		case within != "." && within == d.Name() && skip(within):
+		case path != "." && path == d.Name() && skip(path):
 			if d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		case d.IsDir():
-			return os.MkdirAll(target, 0o700)
+			return target.MkdirAll(to, 0o700)
 		case d.Type() == fs.ModeSymlink:
-			return copyLink(path, target)
+			return copyLink(source, path, target, to)
 		case d.Type().IsRegular():
 			c.files++
-			return copyOne(path, target)
+			return copyOne(source, path, target, to)
 		}
 		return nil
 	})
 }
 
-func copyLink(from, to string) error {
-	leads, err := os.Readlink(from)
+func copyLink(source *os.Root, from string, target *os.Root, to string) error {
+	leads, err := source.Readlink(from)
 	if err != nil || !filepath.IsLocal(leads) {
 		return err
 	}
-	_ = os.Remove(to)
-	return os.Symlink(leads, to)
+	_ = target.Remove(to)
+	return target.Symlink(leads, to)
 }
 
 // copyOne copies a file with its mode and its time, by which the newest checkpoint is found. Two names of one file
 // would not do: programs write over their checkpoints.
-func copyOne(from, to string) error {
-	in, err := os.Open(from)
+func copyOne(source *os.Root, from string, target *os.Root, to string) error {
+	in, err := source.OpenFile(from, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
 	before, err := in.Stat()
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o700)
+		err = target.MkdirAll(filepath.Dir(to), 0o700)
 	}
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, before.Mode().Perm()|0o200)
+	out, err := target.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, before.Mode().Perm()|0o200)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	err = errors.Join(err, out.Sync(), out.Close(), os.Chtimes(to, before.ModTime(), before.ModTime()))
-	after, gone := os.Stat(from)
+	err = errors.Join(err, out.Sync(), out.Close(), target.Chtimes(to, before.ModTime(), before.ModTime()))
+	after, gone := source.Stat(from)
 	if err == nil && (gone != nil || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime())) {
 		err = fmt.Errorf("%s %w", from, errChanged)
 	}

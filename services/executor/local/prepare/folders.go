@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
@@ -94,16 +95,20 @@ func (p *Preparer) checkFolders(s launch.Setting) error {
 	return nil
 }
 
-// visible returns the data folder and what a job sees of it: its own folders and files, and those that all jobs use.
+// visible returns the data folder and what a job sees of it: its own folders and files, and those that all jobs use. A
+// folder that its user named may have become a link into the data folder since it was checked.
 func (p *Preparer) visible(s launch.Setting) (hidden string, kept []string) {
 	real, err := filepath.EvalSymlinks(p.DataDir)
 	if err != nil || p.People { // where the users' rights keep them apart
 		return "", nil
 	}
-	for _, path := range []string{s.Work, s.Snapshots, s.Custom, s.Staged, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)} {
-		if path, err := filepath.EvalSymlinks(path); err == nil && path != "" && installation.Below(path, real) {
-			kept = append(kept, path)
+	named := []string{s.Snapshots, s.Custom}
+	for _, path := range append(named, s.Work, s.Staged, s.Unreported, s.TokenFile, s.HostFile, s.PythonPath, socketFolder(s.Home().JobAPISocket)) {
+		at, err := filepath.EvalSymlinks(path)
+		if err != nil || at == "" || !installation.Below(at, real) || slices.Contains(named, path) && p.Exposed(at, s.Job) {
+			continue
 		}
+		kept = append(kept, at)
 	}
 	return real, kept
 }
