@@ -19,7 +19,7 @@ type Book struct {
 	StreamSequence uint64    `json:"stream_sequence"`
 	// Totals are by component.
 	Totals map[string]Totals `json:"totals"`
-	// Methods are those of the last interval.
+	// Methods are those of the last interval; in the book of an hour, those of all its intervals.
 	Methods []string `json:"methods"`
 	// CO2eGramsPerKWh is the carbon of a kilowatt-hour of the machines in the hour of the book, with the overhead of the
 	// building, as it was known when the last interval was booked. It is nil if it is unknown, and in the book of a node.

@@ -20,7 +20,11 @@ func (l *ledger) bookHour(before Book, r reading) {
 	if b.has(r.Measured, r.stream) {
 		return
 	}
+	earlier := b.Methods
 	b.add(r.Measured, r.stream, l.rules())
+	for _, m := range earlier { // its totals have been measured by them
+		b.Methods = include(b.Methods, m)
+	}
 	b.Owners = l.owners(b.Owners, b.Running)
 	if l.price != nil {
 		if now := l.price(r.From.Truncate(time.Hour)); now.GramsPerKWh != nil {

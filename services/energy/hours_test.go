@@ -2,6 +2,7 @@ package energy
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,6 +85,27 @@ func TestAnHourRemembersItsOwners(t *testing.T) {
 	hours, err := readHours(t, k, hour, hour.Add(time.Hour))
 	if err != nil || len(hours) != 1 || hours[0].Owners["a"] != (contract.Owner{Name: "vgg", User: "eve", Tenant: "vision"}) {
 		t.Errorf("%+v, error %v", hours, err)
+	}
+}
+
+// TestAnHourHasTheMethodsOfAllItsIntervals: the processors have a meter only from the second interval on. The book of
+// the node has the method of the last one.
+func TestAnHourHasTheMethodsOfAllItsIntervals(t *testing.T) {
+	k := newBooks(t)
+	l := open(t, k)
+	for i, method := range []string{train.MethodModelled, "rapl", "rapl"} {
+		n := uint64(i + 1)
+		meters := []event.Meter{{Component: "cpu", Method: method, Energy: 1000 * unit.Joule, Capacity: 2}}
+		if err := l.take(within(t), message(t, interval("n1", "b", n, meters), n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hours, err := readHours(t, k, hour, hour.Add(time.Hour))
+	if err != nil || len(hours) != 1 || !slices.Equal(hours[0].Methods, []string{train.MethodModelled, "rapl"}) {
+		t.Errorf("%+v, error %v", hours, err)
+	}
+	if of := l.nodeBooks["n1"].value.Methods; !slices.Equal(of, []string{"rapl"}) {
+		t.Errorf("the node: %v", of)
 	}
 }
 
