@@ -161,6 +161,20 @@ func (j Job) EffectivePriority() int {
 // AwaitsBatch reports whether the planner must choose the job's batch size before it can plan the job.
 func (j Job) AwaitsBatch() bool { return j.Spec.Recurs() && j.TunedBatch == 0 && j.Spec.Array == "" }
 
+// Tune gives the job the batch size that the planner chose.
+func (j *Job) Tune(batchSize int) {
+	j.SubmittedBatch = j.Spec.BatchSize
+	j.Spec, j.TunedBatch = j.Spec.WithBatchSize(batchSize), batchSize
+}
+
+// Assume gives a job whose batch size would still have to be chosen the one that it has, for a question about it: that
+// is the first to try.
+func (j *Job) Assume() {
+	if j.AwaitsBatch() {
+		j.Tune(j.Spec.BatchSize)
+	}
+}
+
 // KeepEnded is how long the services keep their records about a job after its end, so that readers have seen them. The
 // register and the ledger keep theirs for longer.
 const KeepEnded = time.Hour

@@ -25,9 +25,7 @@ func (q *questions) subject(ctx context.Context, asked rpc.OutlookRequest) (*tra
 	case asked.Candidate != nil:
 		job := *asked.Candidate
 		job.Spec.Array = "" // one of its jobs is tried
-		if job.AwaitsBatch() {
-			job.TunedBatch = job.Spec.BatchSize // the one that was submitted is the first to try
-		}
+		job.Assume()
 		wait, cancel := context.WithTimeout(ctx, modelTimeout)
 		defer cancel()
 		if m, err := bus.Ask[train.Spec, train.Model](wait, q.bus, rpc.ModelSubject, job.Spec); err == nil {
@@ -42,6 +40,7 @@ func (q *questions) subject(ctx context.Context, asked rpc.OutlookRequest) (*tra
 		if job.Spec.Array != "" {
 			return nil, nil, rpc.Invalid("%s is an array, which needs no devices: ask about one of its jobs, such as %s", job.ID, job.Members()[0])
 		}
+		job.Assume()
 		return &job, nil, nil
 	}
 	return nil, nil, nil

@@ -69,6 +69,11 @@ func TestAJobIsTried(t *testing.T) {
 	if len(known.jobs) != 2 {
 		t.Errorf("the planner knows %d jobs after the trial", len(known.jobs))
 	}
+	grouped := train.Spec{Name: "grouped", BatchSize: 10, TrainingSetSize: 1000, Energy: &train.EnergySpec{Group: "nightly"}}.WithDefaults()
+	known.observeJob(bus.Entry[*train.Job]{Key: "grouped", Value: &train.Job{ID: "grouped", Spec: grouped, State: train.StateQueued, SubmittedAt: now}}, false)
+	if answer, err := q.outlooks(b.ctx, rpc.OutlookRequest{Job: "grouped"}); err != nil || answer.Outlooks[0].Waiting == nil {
+		t.Errorf("about a job whose batch is not chosen: %+v, error %v", answer, err)
+	}
 	known.observeJob(bus.Entry[*train.Job]{Key: "sweep", Value: &train.Job{ID: "sweep", Spec: train.Spec{Name: "sweep", Array: "3-9"}.WithDefaults(), State: train.StateQueued}}, false)
 	if _, err := q.outlooks(b.ctx, rpc.OutlookRequest{Job: "sweep"}); err == nil || !strings.Contains(err.Error(), "ask about one of its jobs, such as sweep-3") {
 		t.Errorf("about an array: %v", err)

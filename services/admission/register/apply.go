@@ -145,8 +145,7 @@ func tuned(job *train.Job, b *event.Tuned) bool {
 	if !job.AwaitsBatch() || b.BatchSize < 1 {
 		return false
 	}
-	job.SubmittedBatch = job.Spec.BatchSize
-	job.Spec, job.TunedBatch = job.Spec.WithBatchSize(b.BatchSize), b.BatchSize
+	job.Tune(b.BatchSize)
 	explain(job, "Tuned",
 		fmt.Sprintf("batch size %d, after %d recurrences of group %s; %d was submitted", b.BatchSize, b.Recurrences, b.Group, b.Submitted),
 		"")

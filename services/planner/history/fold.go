@@ -91,6 +91,10 @@ func (l *life) take(at time.Time, body any) {
 	switch b := body.(type) {
 	case *event.Admitted:
 		l.spec = b.Spec
+	case *event.Tuned:
+		if b.BatchSize > 0 {
+			l.spec = l.spec.WithBatchSize(b.BatchSize)
+		}
 	case *event.Started:
 		if n := len(l.attempts); n == 0 || l.attempts[n-1].number < b.Attempt {
 			l.finished = time.Time{} // it may have been resumed

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,22 @@ func TestAJobIsWhatItsFactsTell(t *testing.T) {
 	}
 	if h := l.Happened["a"]; h != (Outcome{0, 70, 2}) {
 		t.Errorf("happened: %+v", h)
+	}
+}
+
+// A job of a group trains with the batch that the planner chose for it, not with the submitted one.
+func TestAJobOfAGroupHasTheBatchThatWasChosen(t *testing.T) {
+	s := &story{t: t}
+	s.admit(0, "a", func(s *train.Spec) { s.Energy = &train.EnergySpec{Group: "nightly"} })
+	s.tell(1, "a", event.FactTuned, event.Tuned{Group: "nightly", BatchSize: 20, Submitted: 10})
+	s.start(2, "a", 1, 1)
+	s.epoch(12, "a", 1, 5, 2)
+	s.tell(13, "a", event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 5})
+	if r := s.live().job(t, "a"); r.Spec.BatchSize != 20 || r.Seen[0].Config.LocalBatch != 20 || r.Seen[0].Steps != 50 {
+		t.Errorf("batch %d, epochs of %+v", r.Spec.BatchSize, r.Seen[0])
+	}
+	if !slices.Contains(told(), event.FactTuned) {
+		t.Error("the choice is not read from the bus")
 	}
 }
 

@@ -122,6 +122,7 @@ func (j *job) record(now float64) train.Job {
 		ID: j.Name, Spec: j.spec, State: train.StateQueued, SubmittedAt: at(j.Seconds), Attempt: j.starts, Restarts: max(j.starts-1, 0),
 		RunSeconds: j.before.worked, DeviceSeconds: j.before.deviceSeconds, History: j.left,
 	}
+	r.Assume()
 	if !j.training.Opaque() {
 		r.EpochsDone = j.epoch
 	}

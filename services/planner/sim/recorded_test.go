@@ -56,6 +56,16 @@ func TestARecordedJobTakesWhatItTook(t *testing.T) {
 	}
 }
 
+// A job of a group trains with the batch that it was recorded with: nobody chooses one in a simulation.
+func TestAJobOfAGroupRuns(t *testing.T) {
+	r := recorded(2, 1, 3)
+	r.Spec.Energy = &train.EnergySpec{Group: "nightly"}
+	got, err := Run(live(plan.FIFO{}, liveNodes(1), Arrival{Name: "a", Source: r}))
+	if err != nil || got.Completed != 1 {
+		t.Errorf("%+v, error %v", got, err)
+	}
+}
+
 func TestAnOpaqueJobRunsAsLongAsItRanAndIsNeverMoved(t *testing.T) {
 	opaque := &Recorded{Spec: train.Spec{Name: "o", BatchSize: 1, TrainingSetSize: 1, MaxEpochs: 9}.WithDefaults(), Priority: 10, RunSeconds: 30}
 	urgent := recorded(2, 1, 5)
