@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -78,6 +80,7 @@ func (a *app) restoreCommand() *cobra.Command {
 It folds the facts that are newer than the records into them. Jobs that ran then and do not run on this machine now are started again from their checkpoints, if these are here.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			dir = cmp.Or(dir, a.DataDir())
 			head, err := restore(cmd.Context(), args[0], dir)
 			if err != nil {
 				return err
@@ -86,7 +89,7 @@ It folds the facts that are newer than the records into them. Jobs that ran then
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "data-dir", installation.DataDir(), "data folder to restore into")
+	console.DataDirFlag(cmd.Flags(), &dir, "data folder to restore into")
 	return cmd
 }
 

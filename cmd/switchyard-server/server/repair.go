@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,11 @@ import (
 	"github.com/sourcegraph/conc"
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/admission"
 )
@@ -40,6 +41,7 @@ any other loss               is noted: services that waited because of it work a
 With --from FILE the keys that buckets lack are put back from a backup or a snapshot (in bus-snapshots of the data folder). Exit code 1: something is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.dir = cmp.Or(r.dir, a.DataDir())
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 				r.bus = b
 				return r.run(ctx)
@@ -49,7 +51,7 @@ With --from FILE the keys that buckets lack are put back from a backup or a snap
 	fs := cmd.Flags()
 	fs.BoolVar(&r.check, "check", false, "only say what is wrong")
 	fs.StringVar(&r.from, "from", "", "put the missing keys of buckets back from this `FILE`")
-	fs.StringVar(&r.dir, "data-dir", installation.DataDir(), "data folder with what the services have noticed")
+	console.DataDirFlag(fs, &r.dir, "data folder with what the services have noticed")
 	return cmd
 }
 
@@ -59,8 +61,10 @@ type repair struct {
 	bus       *bus.Bus
 	check     bool
 	from, dir string
-	found     int
-	copying   conc.WaitGroup
+	// blind is set if no service has noted in dir what it saw of the bus.
+	blind   bool
+	found   int
+	copying conc.WaitGroup
 }
 
 // say prints a finding and what is done about it, and does it.
@@ -83,6 +87,9 @@ func (r *repair) run(ctx context.Context) error {
 		}
 	}
 	switch {
+	case r.found == 0 && r.blind:
+		fmt.Fprintln(r.Stdout, "nothing is wrong with what is there")
+		return nil
 	case r.found == 0:
 		fmt.Fprintln(r.Stdout, "nothing is wrong")
 		return nil
@@ -130,6 +137,9 @@ func (r *repair) losses(ctx context.Context) error {
 	losses, newest, err := seenBy(r.dir)
 	if err != nil {
 		return err
+	}
+	if r.blind = len(newest) == 0; r.blind {
+		fmt.Fprintf(r.Stderr, "no service has noted in %s what it saw of the bus: name their data folder with --data-dir, else what is lost without a trace is not found\n", r.dir)
 	}
 	snapshots, err := snapshotsIn(filepath.Join(r.dir, snapshotsFolder))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

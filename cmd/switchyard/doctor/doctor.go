@@ -2,6 +2,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,7 +16,6 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -31,17 +31,12 @@ func Command(a *console.Console) *cobra.Command {
 not work without it, and how to change that), "!!" is required and broken. The exit code is 1 only if something required is broken.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("data-dir") {
-				if p, err := installation.ReadContext(a.ContextPath()); err == nil && p.DataDir != "" {
-					dataDir = p.DataDir
-				}
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 			defer cancel()
-			return printFindings(a, findings(surveyMachine(ctx, a, dataDir, kubeletRoot, podLogs)))
+			return printFindings(a, findings(surveyMachine(ctx, a, cmp.Or(dataDir, a.DataDir()), kubeletRoot, podLogs)))
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", installation.DataDir(), "data folder to look at (default: the one of the running `switchyard up`)")
+	console.DataDirFlag(cmd.Flags(), &dataDir, "data folder to look at")
 	cmd.Flags().StringVar(&kubeletRoot, "kubelet-root", "/var/lib/kubelet", "root folder of a kubelet to look at")
 	cmd.Flags().StringVar(&podLogs, "pod-logs", "/var/log/pods", "folder of pods' logs to look at")
 	return cmd

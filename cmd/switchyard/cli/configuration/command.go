@@ -2,6 +2,7 @@
 package configuration
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 )
 
@@ -24,15 +26,8 @@ func Command(a *console.Console) *cobra.Command {
 }
 
 // locate returns the file to read: the named file, else the one that the services of this machine read.
-func locate(named string, set *config.Set) (string, error) {
-	if named == "" {
-		named = os.Getenv(config.EnvPrefix + "CONFIG")
-	}
-	folder := os.Getenv(config.EnvPrefix + "DATA_DIR")
-	if folder == "" {
-		folder = set.Find("data-dir").Value()
-	}
-	return config.Locate(named, folder)
+func locate(a *console.Console, named string) (string, error) {
+	return config.Locate(cmp.Or(named, os.Getenv(config.EnvPrefix+"CONFIG")), a.DataDir())
 }
 
 func checkCommand(a *console.Console) *cobra.Command {
@@ -40,7 +35,7 @@ func checkCommand(a *console.Console) *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Report all problems of a configuration file",
 		Long: `Reads a configuration file as strictly as the services do and reports every problem with its line. Files that settings name, and the machine, are only looked at when
-the services start. Without FILE it checks the file that ` + "`switchyard up`" + ` would read.`,
+the services start. Without FILE it checks the one that the ` + "`switchyard up`" + ` of this machine reads: of the data folder that it wrote down, else of the default one.`,
 		Example: `  switchyard config check /etc/switchyard/switchyard.yaml`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -49,7 +44,7 @@ the services start. Without FILE it checks the file that ` + "`switchyard up`" +
 			if len(args) == 1 {
 				named = args[0]
 			}
-			path, err := locate(named, set)
+			path, err := locate(a, named)
 			if err != nil {
 				return exit.Usagef("%v", err)
 			}
@@ -88,7 +83,8 @@ func showCommand(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the effective configuration, and where each value comes from",
-		Long:  `Prints the settings that ` + "`switchyard up`" + ` would have with the same flags, in this environment, with the configuration file of this machine. Secrets are not printed.`,
+		Long: `Prints the settings that ` + "`switchyard up`" + ` would have with the same flags, in this environment, with the configuration file of this machine. Without --data-dir the
+data folder is the one that ` + "`switchyard up`" + ` wrote down. Secrets are not printed.`,
 		Example: `  switchyard config show --changed
   switchyard config show --config switchyard.yaml --policy fifo`,
 		Args: cobra.NoArgs,
@@ -97,6 +93,11 @@ func showCommand(a *console.Console) *cobra.Command {
 	cmd.Flags().BoolVar(&changed, "changed", false, "only the settings that differ from the default")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%v", config.FlagError(err)) })
 	cmd.RunE = func(*cobra.Command, []string) error {
+		if dir := a.DataDir(); !cmd.Flags().Changed("data-dir") && os.Getenv(config.EnvPrefix+"DATA_DIR") == "" && dir != installation.DataDir() {
+			if err := cmd.Flags().Set("data-dir", dir); err != nil {
+				return err
+			}
+		}
 		path, err := line.Load(serverEnvironment())
 		if err != nil {
 			return exit.Usagef("%v", err)

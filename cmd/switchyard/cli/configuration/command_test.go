@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 )
 
 // run runs the command line, and gives its exit code and outputs.
@@ -79,5 +80,32 @@ func TestEachValueIsShownWithItsSource(t *testing.T) {
 	}
 	if code, out, _ := run(t, "config", "schema"); code != exit.OK || !json.Valid([]byte(out)) {
 		t.Errorf("%d %q", code, out)
+	}
+}
+
+// Without FILE, the file of the `switchyard up` that commands reach is read, wherever its data folder is.
+func TestTheFileOfTheRunningServerIsRead(t *testing.T) {
+	dir, context := t.TempDir(), filepath.Join(t.TempDir(), "context.json")
+	for _, name := range []string{"SWITCHYARD_DATA_DIR", "SWITCHYARD_CONFIG", "SWITCHYARD_NATS"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("SWITCHYARD_CONTEXT", context)
+	if err := installation.WriteContext(context, installation.Context{NATS: installation.DefaultURL, DataDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "switchyard.yaml")
+	if err := os.WriteFile(file, []byte("planner: {polisy: fifo}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"check", "show"} {
+		if code, _, told := run(t, "config", command); code != exit.Usage || !strings.Contains(told, file+":\nline 1: planner.polisy") {
+			t.Errorf("config %s: %d %q", command, code, told)
+		}
+	}
+	if err := os.WriteFile(file, []byte("planner: {policy: fifo}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, told := run(t, "config", "show", "--changed"); code != exit.OK || !strings.Contains(out, "planner.policy  fifo") || !strings.Contains(out, dir) {
+		t.Errorf("%d %q %q", code, out, told)
 	}
 }

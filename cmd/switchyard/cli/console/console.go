@@ -182,6 +182,24 @@ func (a *Console) urls() []string {
 	return []string{c.NATS, installation.DefaultURL}
 }
 
+// DataDir returns the data folder of the bus that the command reaches: environment, what the `switchyard up` of that
+// bus wrote down, default.
+func (a *Console) DataDir() string {
+	if dir := os.Getenv("SWITCHYARD_DATA_DIR"); dir != "" {
+		return dir
+	}
+	named := cmp.Or(a.Nats, os.Getenv("SWITCHYARD_NATS"))
+	if c, err := installation.ReadContext(a.ContextPath()); err == nil && c.DataDir != "" && (named == "" || named == c.NATS) {
+		return c.DataDir
+	}
+	return installation.DataDir()
+}
+
+// DataDirFlag declares --data-dir, which is empty unless it is given: DataDir then says which folder it is.
+func DataDirFlag(flags *pflag.FlagSet, dir *string, about string) {
+	flags.StringVar(dir, "data-dir", "", about+" (default: $SWITCHYARD_DATA_DIR, else the one that switchyard up wrote down)")
+}
+
 // PrintJSON writes v as indented JSON.
 func (a *Console) PrintJSON(v any) error {
 	e := json.NewEncoder(a.Stdout)

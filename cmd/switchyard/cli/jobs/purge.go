@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,14 +54,12 @@ func purgeCommand(a *console.Console) *cobra.Command {
 			if o.keep < train.KeepEnded {
 				return exit.Usagef("--keep %s: want %s or more", o.keep, train.KeepEnded)
 			}
-			if p, err := installation.ReadContext(a.ContextPath()); err == nil && p.DataDir != "" && !cmd.Flags().Changed("data-dir") {
-				o.dataDir = p.DataDir
-			}
+			o.dataDir = cmp.Or(o.dataDir, a.DataDir())
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return purge(ctx, a, b, o, time.Now()) })
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.dataDir, "data-dir", installation.DataDir(), "data folder (default: the one of the running `switchyard up`)")
+	console.DataDirFlag(fs, &o.dataDir, "data folder")
 	fs.DurationVar(&o.keep, "keep", 30*24*time.Hour, "time after its end for which a job's folder is kept")
 	fs.BoolVar(&o.snapshots, "snapshots", false, "also remove snapshots")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be removed")
