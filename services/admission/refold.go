@@ -60,7 +60,7 @@ func (d *handler) refoldAll(ctx context.Context) error {
 	for _, e := range entries {
 		stored[train.JobID(e.Key)], jobs[train.JobID(e.Key)] = e, e.Value
 	}
-	if err := d.foldStream(ctx, jobs); err != nil {
+	if err := d.foldStream(ctx, jobs, func(bus.Message) {}); err != nil {
 		return err
 	}
 	writing := pool.New().WithContext(ctx).WithCancelOnError().WithMaxGoroutines(writesAtOnce)
@@ -81,8 +81,8 @@ func (d *handler) refoldAll(ctx context.Context) error {
 	return d.bus.Folded(ctx, string(contract.Jobs))
 }
 
-// foldStream folds the facts in JOBS into records.
-func (d *handler) foldStream(ctx context.Context, jobs map[train.JobID]train.Job) error {
+// foldStream folds the facts in JOBS into records. each gets every message of JOBS first.
+func (d *handler) foldStream(ctx context.Context, jobs map[train.JobID]train.Job, each func(bus.Message)) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	refused, err := d.refused(ctx)
@@ -91,6 +91,7 @@ func (d *handler) foldStream(ctx context.Context, jobs map[train.JobID]train.Job
 	}
 	var failed error
 	err = d.bus.Stored(reading, event.StreamJobs, []string{"yard.job.>"}, time.Time{}, func(m bus.Message) {
+		each(m)
 		if refused[m.Sequence] {
 			return
 		}
@@ -181,7 +182,7 @@ func (d *handler) compareNightly(ctx context.Context) error {
 			next = next.AddDate(0, 0, 1)
 		}
 		tick.Pause(ctx, next.Sub(now))
-		differences, err := d.compare(ctx)
+		differences, lost, err := d.compare(ctx)
 		if err != nil && ctx.Err() == nil {
 			d.log.Warn("register and stream are not compared", "error", err)
 		}
@@ -192,35 +193,64 @@ func (d *handler) compareNightly(ctx context.Context) error {
 		for _, text := range differences[:min(len(differences), mostNamed)] {
 			d.log.Error("register and stream differ: run `switchyard repair`", "difference", text)
 		}
-		d.log.Info("register and stream compared", "differences", len(differences))
+		d.log.Info("register and stream compared", "differences", len(differences), "differences_by_lost_facts", len(lost))
 	}
 	return nil
 }
 
-// compare returns in words how the register differs from the fold of its stream. Jobs with facts that are not folded
-// yet are left out.
-func (d *handler) compare(ctx context.Context) ([]string, error) {
+// lives knows which sequences JOBS has lost between its first message and its last, and when jobs were submitted.
+type lives struct {
+	submitted map[train.JobID]uint64
+	newest    uint64
+	// gaps are the lost sequences, the first and the last of each row.
+	gaps [][2]uint64
+}
+
+// see takes a message of JOBS; they come in order.
+func (l *lives) see(m bus.Message) {
+	l.reach(m.Sequence - 1)
+	l.newest = m.Sequence
+	if m.ParseErr == nil && m.Parsed.Fact == event.FactSubmitted && l.submitted[train.JobID(m.Parsed.ID)] == 0 {
+		l.submitted[train.JobID(m.Parsed.ID)] = m.Sequence
+	}
+}
+
+// reach says that no message up to a sequence comes any more.
+func (l *lives) reach(sequence uint64) {
+	if l.newest > 0 && sequence > l.newest {
+		l.gaps = append(l.gaps, [2]uint64{l.newest + 1, sequence})
+	}
+}
+
+// lost reports whether JOBS has lost messages between the submission of a job and a sequence: some may be of the job.
+func (l *lives) lost(id train.JobID, until uint64) bool {
+	return slices.ContainsFunc(l.gaps, func(gap [2]uint64) bool { return gap[0] <= until && gap[1] > l.submitted[id] })
+}
+
+// compare returns in words how the register differs from the fold of its stream: found is wrong, lost is of jobs that
+// may have more facts in the register than JOBS has kept. Jobs with facts that are not folded yet are left out.
+func (d *handler) compare(ctx context.Context) (found, lost []string, err error) {
 	read, err := d.bus.LastSequence(ctx, event.StreamJobs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	jobs := map[train.JobID]train.Job{}
-	if err := d.foldStream(ctx, jobs); err != nil {
-		return nil, err
+	jobs, kept := map[train.JobID]train.Job{}, lives{submitted: map[train.JobID]uint64{}}
+	if err := d.foldStream(ctx, jobs, kept.see); err != nil {
+		return nil, nil, err
 	}
+	kept.reach(read)
 	handled, err := d.bus.Handled(ctx, event.StreamJobs, consumerName)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	entries, err := d.jobs.List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	last, err := d.bus.LastSequence(ctx, event.StreamJobs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var found []string
 	for _, e := range entries {
 		id := train.JobID(e.Key)
 		folded, known := jobs[id]
@@ -228,7 +258,10 @@ func (d *handler) compare(ctx context.Context) ([]string, error) {
 		switch {
 		case e.Value.LastSequence > last:
 			found = append(found, fmt.Sprintf("%s: the register has fact %d, but the newest in JOBS is %d", id, e.Value.LastSequence, last))
-		case known && e.Value.LastSequence <= read && folded.LastSequence <= handled:
+		case !known || e.Value.LastSequence > read || folded.LastSequence > handled:
+		case kept.lost(id, e.Value.LastSequence):
+			lost = append(lost, register.Differences(e.Value, folded)...)
+		default:
 			found = append(found, register.Differences(e.Value, folded)...)
 		}
 	}
@@ -237,16 +270,17 @@ func (d *handler) compare(ctx context.Context) ([]string, error) {
 			found = append(found, fmt.Sprintf("%s: JOBS has its submission, but the register has no record", id))
 		}
 	}
-	return found, nil
+	return found, lost, nil
 }
 
-// Compare returns in words how the register on a bus differs from the fold of its stream.
-func Compare(ctx context.Context, b *bus.Bus) ([]string, error) {
+// Compare returns in words how the register on a bus differs from the fold of its stream. lost are the differences of
+// jobs of which JOBS may have lost facts.
+func Compare(ctx context.Context, b *bus.Bus) (found, lost []string, err error) {
 	var jobs *bus.KV[train.Job]
 	d := newHandler(b, nil, fit.Identity{}, folders{}, slog.New(slog.DiscardHandler), nil)
-	err := errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments))
+	err = errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Bucket[contract.Trials](contract.Experiments), &d.experiments))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.jobs = jobs
 	return d.compare(ctx)

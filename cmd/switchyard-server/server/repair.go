@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/admission"
 )
@@ -62,7 +63,9 @@ type repair struct {
 	check     bool
 	from, dir string
 	// blind is set if no service has noted in dir what it saw of the bus.
-	blind   bool
+	blind bool
+	// forgot is set if services have noticed that JOBS has lost facts.
+	forgot  bool
 	found   int
 	copying conc.WaitGroup
 }
@@ -151,6 +154,7 @@ func (r *repair) losses(ctx context.Context) error {
 		if !lost {
 			continue
 		}
+		r.forgot = r.forgot || name == event.StreamJobs
 		doing, do := r.mending(ctx, l, newest[name], snapshots)
 		err := r.say(ctx, l.String(), doing, func(ctx context.Context) error {
 			if err := do(ctx); err != nil {
@@ -277,9 +281,12 @@ func (r *repair) register(ctx context.Context) error {
 	if err := r.bus.Whole(ctx, string(contract.Jobs)); err != nil {
 		return r.say(ctx, fmt.Sprintf("the register is not whole: %v", err), "admission folds it again from JOBS: is it running?", func(context.Context) error { return nil })
 	}
-	differences, err := admission.Compare(ctx, r.bus)
+	differences, lost, err := admission.Compare(ctx, r.bus)
 	if err != nil {
 		return err
+	}
+	if r.forgot { // once it is noted, the differences by lost facts are known
+		differences = append(differences, lost...)
 	}
 	for i, text := range differences {
 		do := func(context.Context) error { return nil }

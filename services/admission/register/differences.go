@@ -7,13 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Differences returns in words how a stored record differs from the fold of its job's facts. Their newest facts may
 // differ, and so may the times of edits: the answer to an edit is in the record before it is a fact. The signature is
-// not compared, since not every process that compares can sign, nor are message and hint, since another version may
-// have put the same facts in other words.
+// not compared, since not every process that compares can sign. Neither is what another version may have made otherwise
+// of the same facts: their words, the hash of the spec, and when a job of an array counts as submitted.
 func Differences(stored, folded train.Job) []string {
 	have, want := fields(stored), fields(folded)
 	var found []string
@@ -30,9 +31,15 @@ func Differences(stored, folded train.Job) []string {
 }
 
 func fields(job train.Job) map[string]json.RawMessage {
-	job.LastSequence, job.Seal, job.Message, job.Hint, job.Edits = 0, nil, "", "", slices.Clone(job.Edits)
+	job.LastSequence, job.Seal, job.SpecHash, job.Message, job.Hint, job.Edits, job.History = 0, nil, "", "", "", slices.Clone(job.Edits), slices.Clone(job.History)
 	for i := range job.Edits {
 		job.Edits[i].At = time.Time{}
+	}
+	for i := range job.History {
+		job.History[i].Message = ""
+	}
+	if job.Spec.ArrayMember != nil {
+		unsubmitted(&job)
 	}
 	data, err := json.Marshal(job)
 	if err != nil {
@@ -41,6 +48,19 @@ func fields(job train.Job) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	_ = json.Unmarshal(data, &all)
 	return all
+}
+
+// unsubmitted takes the time of its submission out of a record.
+func unsubmitted(job *train.Job) {
+	for i, c := range job.History {
+		if c.Fact == event.FactSubmitted {
+			job.History[i].At = time.Time{}
+		}
+	}
+	if job.Since.Equal(job.SubmittedAt) {
+		job.Since = time.Time{}
+	}
+	job.SubmittedAt = time.Time{}
 }
 
 func short(value json.RawMessage) string {

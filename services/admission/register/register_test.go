@@ -161,6 +161,29 @@ func TestOtherWordsForTheSameFactsAreNoDifference(t *testing.T) {
 	}
 }
 
+// Another version may make a hash, words and the time of an array's submission otherwise of the same facts.
+func TestWhatAnotherVersionDerivesOtherwiseIsNoDifference(t *testing.T) {
+	at := epoch0()
+	stored := train.Job{
+		ID: "grid-4", SpecHash: "5415", SubmittedAt: at, Since: at, Spec: train.Spec{ArrayMember: &train.ArrayMember{Array: "grid", Index: 4}},
+		History: []train.Change{{At: at, Fact: event.FactSubmitted, Message: "waits to be admitted"}},
+	}
+	folded := stored
+	at = at.Add(time.Millisecond)
+	folded.SpecHash, folded.SubmittedAt, folded.Since = "4442", at, at
+	folded.History = []train.Change{{At: at, Fact: event.FactSubmitted, Message: "waits"}}
+	if found := Differences(stored, folded); found != nil {
+		t.Error(found)
+	}
+	if stored.History[0].Message == "" || stored.History[0].At.IsZero() {
+		t.Error("the comparison changed a record")
+	}
+	stored.Spec, folded.Spec = train.Spec{}, train.Spec{}
+	if found := Differences(stored, folded); len(found) != 3 {
+		t.Errorf("of a job that is in no array: %q", found)
+	}
+}
+
 func TestRepeatedFactsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		facts := drawLife(t)
