@@ -24,8 +24,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// guardEvery is the usual interval between two looks at the streams.
-const guardEvery = 3 * time.Second
+// guardEvery is the interval between two looks at the streams.
+func (b *Bus) guardEvery() time.Duration { return cmp.Or(b.config.GuardEvery, 3*time.Second) }
 
 // markRepaired is the key in the metadata of a stream whose value changes with each repair.
 const markRepaired = "switchyard-repaired"
@@ -34,6 +34,10 @@ const markRepaired = "switchyard-repaired"
 // found to end before it.
 const markEnds = "switchyard-ends"
 
+// markPutBack is the key in the metadata of a bucket's stream with the time of the newest loss after which it got back
+// what a snapshot has of it.
+const markPutBack = "switchyard-put-back"
+
 // markDamaged is the key in the metadata of a stream with the words for what was found to be lost
 // on the disk.
 const markDamaged = "switchyard-damaged"
@@ -41,7 +45,7 @@ const markDamaged = "switchyard-damaged"
 // Damaged says in words what a stream has lost on the disk, for all to see until it is repaired. A bucket that follows
 // from a stream is folded again.
 func (b *Bus) Damaged(ctx context.Context, stream, words string) error {
-	if folded(stream) {
+	if madeBy(stream, contract.Folded) {
 		if err := b.FoldAgain(ctx, strings.TrimPrefix(stream, bucketPrefix)); err != nil {
 			return err
 		}
@@ -167,7 +171,7 @@ func (b *Bus) Heed(g *Guard) {
 }
 
 func (g *Guard) run(ctx context.Context) {
-	for range tick.After(ctx, cmp.Or(g.bus.config.GuardEvery, guardEvery)) {
+	for range tick.After(ctx, g.bus.guardEvery()) {
 		if err := g.look(ctx); err != nil {
 			continue // the bus is away
 		}
@@ -376,6 +380,24 @@ func (g *Guard) handles() error {
 		return g.other
 	}
 	return g.regressed()
+}
+
+// PutBackAfter says that a bucket got back what a snapshot has of it after a loss. What was written since the snapshot
+// is lost: the loss counts until it is repaired.
+func (b *Bus) PutBackAfter(ctx context.Context, l Loss) error {
+	return b.Mark(ctx, l.Stream, markPutBack, l.At.UTC().Format(time.RFC3339Nano))
+}
+
+// WasPutBack says whether a bucket got back what a snapshot has of it after a loss.
+func (b *Bus) WasPutBack(ctx context.Context, l Loss) (bool, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, l.Stream)
+	if err != nil {
+		return false, fmt.Errorf("look at stream %s: %w", l.Stream, b.cause(err))
+	}
+	at, err := time.Parse(time.RFC3339Nano, s.CachedInfo().Config.Metadata[markPutBack])
+	return err == nil && !at.Before(l.At), nil
 }
 
 // Repaired says that what a stream has lost is known: what is there now counts from now on.

@@ -16,6 +16,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // bucketPrefix and the name of a bucket are the name of its stream.
@@ -274,7 +275,7 @@ func (k *KV[T]) Each(ctx context.Context, f func(Entry[T]) bool, patterns ...str
 	done, stop := context.WithCancel(ctx)
 	defer stop()
 	if !k.partly {
-		if _, err := k.bus.whole(ctx, k.bucket); err != nil {
+		if err := k.bus.Whole(ctx, k.bucket); err != nil {
 			return fmt.Errorf("list %s: %w", k.bucket, err)
 		}
 	}
@@ -294,7 +295,8 @@ const checkInterval = 30 * time.Second
 
 // Watch calls f with every entry and then with every change until ctx ends; deleted is set for a deleted key. Patterns
 // narrow it as those of List do. A watch delivers state, not events: revisions may be skipped and entries repeated (all
-// is listed again after a reconnect, and if the bucket turns out to have changes that never came). If synced is not
+// is listed again after a reconnect, and if the bucket turns out to have changes that never came). What a bucket has
+// lost for good counts as deleted. If synced is not
 // nil, it is called each time the list is complete.
 func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func(), patterns ...string) error {
 	return k.watch(ctx, decoded(k, f), synced, patterns...)
@@ -352,18 +354,41 @@ func (k *KV[T]) watch(ctx context.Context, f message, synced func(), patterns ..
 	if synced == nil {
 		synced = func() {}
 	}
+	// Only a bucket whose writer does not make its records again can lack some of them for good.
+	passed := map[string]uint64{}
+	pass := f
+	if madeBy(bucketPrefix+k.bucket, contract.Restored) {
+		pass = func(key string, revision uint64, data []byte) {
+			if passed[key] = revision; len(data) == 0 {
+				delete(passed, key)
+			}
+			f(key, revision, data)
+		}
+	}
 	return k.bus.persist(ctx, "bucket "+k.bucket, func(ctx context.Context) error {
-		return k.watchOnce(ctx, patterns, f, synced)
+		return k.watchOnce(ctx, patterns, pass, passed, synced)
 	})
 }
 
-// watchOnce lists the bucket and watches it until it has to be listed again.
-func (k *KV[T]) watchOnce(ctx context.Context, patterns []string, f message, synced func()) error {
+// watchOnce lists the bucket and watches it until it has to be listed again. passed has the revisions of the keys that
+// f has got. Those that are older than the bucket were lost with the one before it, and are deleted.
+func (k *KV[T]) watchOnce(ctx context.Context, patterns []string, f message, passed map[string]uint64, synced func()) error {
 	round, end := context.WithCancel(ctx)
 	defer end()
-	newest, err := k.bus.whole(round, k.bucket)
+	first, newest, err := k.bus.whole(round, k.bucket)
 	if err != nil {
 		return err
+	}
+	lost := func() (keys []string) {
+		for key, revision := range passed {
+			if revision < first {
+				keys = append(keys, key)
+			}
+		}
+		return keys
+	}
+	if len(lost()) > 0 { // a snapshot may have them: until then, what is known is better than nothing
+		tick.Pause(round, 3*k.bus.guardEvery())
 	}
 	var seen atomic.Uint64
 	var listening conc.WaitGroup
@@ -373,6 +398,9 @@ func (k *KV[T]) watchOnce(ctx context.Context, patterns []string, f message, syn
 	})
 	err = k.scan(round, patterns, f, &seen, func() {
 		seen.Store(max(seen.Load(), newest)) // what was newest then is listed, or has gone
+		for _, key := range lost() {
+			f(key, newest, nil)
+		}
 		synced()
 	})
 	end()

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
 // Snapshot describes the snapshot of a stream: its configuration and its state, as the server writes them.
@@ -223,7 +225,7 @@ func apiError(answer []byte) error {
 // known, and the register follows from facts that are newer than its snapshot.
 func MarksOfRestored(stream string, at time.Time) map[string]string {
 	marks := map[string]string{markRepaired: at.UTC().Format(time.RFC3339Nano)}
-	if folded(stream) {
+	if madeBy(stream, contract.Folded) {
 		marks[markPartial] = "restored"
 	}
 	return marks

@@ -24,9 +24,9 @@ type installationAge bool
 
 const used installationAge = true
 
-// age returns used if the bus has facts of jobs, or the register.
+// age returns used if the bus has facts of jobs, the register, or requests about nodes and people.
 func (b *Bus) age(ctx context.Context) (installationAge, error) {
-	for _, name := range []string{event.StreamJobs, bucketPrefix + string(contract.Jobs)} {
+	for _, name := range []string{event.StreamJobs, bucketPrefix + string(contract.Jobs), event.StreamNodes, event.StreamPeople} {
 		last, err := b.LastSequence(ctx, name)
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return false, err
@@ -84,23 +84,23 @@ func (b *Bus) Mark(ctx context.Context, stream, key, value string) error {
 
 // Whole returns nil if a bucket is whole, else ErrPartial or ErrMissing.
 func (b *Bus) Whole(ctx context.Context, bucket string) error {
-	_, err := b.whole(ctx, bucket)
+	_, _, err := b.whole(ctx, bucket)
 	return err
 }
 
-// whole returns the newest revision of a bucket that is whole.
-func (b *Bus) whole(ctx context.Context, bucket string) (newest uint64, err error) {
+// whole returns the revision with which a bucket that is whole was made, and its newest one.
+func (b *Bus) whole(ctx context.Context, bucket string) (first, newest uint64, err error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
 	s, err := b.js.Stream(ctx, bucketPrefix+bucket)
 	if err != nil {
-		return 0, fmt.Errorf("open bucket %s: %w", bucket, b.cause(err))
+		return 0, 0, fmt.Errorf("open bucket %s: %w", bucket, b.cause(err))
 	}
 	info := s.CachedInfo()
 	if info.Config.Metadata[markPartial] != "" {
-		return 0, fmt.Errorf("bucket %s %w", bucket, ErrPartial)
+		return 0, 0, fmt.Errorf("bucket %s %w", bucket, ErrPartial)
 	}
-	return info.State.LastSeq, nil
+	return info.Config.FirstSeq, info.State.LastSeq, nil
 }
 
 // EnsureBucket makes a bucket if it is missing. Made again, it is not whole.
@@ -127,9 +127,9 @@ func (b *Bus) makeBucket(ctx context.Context, bucket string) error {
 	return fmt.Errorf("ensure bucket %s: %w", bucket, jetstream.ErrBucketNotFound)
 }
 
-// folded reports whether a stream is that of a bucket that is folded from a stream.
-func folded(stream string) bool {
+// madeBy reports whether a stream is that of a bucket that is made again in some way.
+func madeBy(stream string, made contract.Made) bool {
 	return slices.ContainsFunc(contract.Buckets(), func(k contract.BucketInfo) bool {
-		return bucketPrefix+k.Name == stream && k.Made == contract.Folded
+		return bucketPrefix+k.Name == stream && k.Made == made
 	})
 }

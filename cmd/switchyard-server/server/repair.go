@@ -36,7 +36,7 @@ machine have noticed. It says what is wrong and what it does about it, and does 
 a missing stream or bucket   is made again; what it held comes back as docs/records.md says
 the register                 is folded again from JOBS by admission
 a stream that ends too early goes on after the newest sequence that was seen, so that no fact is taken for an old one
-a bucket that was made again gets back what the newest readable snapshot before has of it
+a bucket that was made again gets back what the newest readable snapshot before has of it, unless the embedded bus has done that
 any other loss               is noted: services that waited because of it work again
 
 With --from FILE the keys that buckets lack are put back from a backup or a snapshot (in bus-snapshots of the data folder). Exit code 1: something is wrong.`,
@@ -174,7 +174,9 @@ func (r *repair) mending(ctx context.Context, l bus.Loss, newest uint64, snapsho
 	if ends, err := r.bus.LastSequence(ctx, l.Stream); err == nil && l.Gone && ends < newest {
 		return fmt.Sprintf("the stream goes on after %d", newest), func(ctx context.Context) error { return r.raise(ctx, l.Stream, newest) }
 	}
-	// `switchyard up` does the same once it has noticed the loss: the first one marks it as repaired.
+	if was, err := r.bus.WasPutBack(ctx, l); err == nil && was {
+		return "it has back what a snapshot has of it; what was written since the snapshot is lost: it is noted", func(context.Context) error { return nil }
+	}
 	bucket, is := strings.CutPrefix(l.Stream, "KV_")
 	if older := before(snapshots, l.At); is && !l.Gone && len(older) > 0 {
 		return "what it lacks is put back from the newest snapshot before that can be read", func(ctx context.Context) error {
@@ -208,7 +210,8 @@ func seenBy(dir string) (losses map[string]bus.Loss, newest map[string]uint64, e
 			return nil, nil, fmt.Errorf("%s: %w", path, err)
 		}
 		for _, l := range found {
-			if !losses[l.Stream].Gone {
+			// The bus may have put a bucket back after who noticed its loss first.
+			if known, is := losses[l.Stream]; !is || !known.Gone && (l.Gone || l.At.Before(known.At)) {
 				losses[l.Stream] = l
 			}
 		}

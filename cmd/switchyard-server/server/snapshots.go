@@ -26,8 +26,6 @@ type snapshooter struct {
 	log   *slog.Logger
 	// first is when the first snapshot is due.
 	first time.Time
-	// done has the losses that were made good.
-	done map[string]time.Time
 	// ahead has the snapshots of a wrong clock that were logged.
 	ahead map[string]bool
 }
@@ -55,7 +53,7 @@ func keep(ctx context.Context, common run.Common, log *slog.Logger, tell func(bu
 	if err != nil {
 		return err
 	}
-	k := &snapshooter{b, g, dir, log, time.Now().Add(firstSnapshot), map[string]time.Time{}, map[string]bool{}}
+	k := &snapshooter{b, g, dir, log, time.Now().Add(firstSnapshot), map[string]bool{}}
 	for now := range tick.Every(ctx, keepEvery) {
 		if err := k.round(ctx, now); err != nil && ctx.Err() == nil {
 			log.Warn("buckets are not kept", "error", err)
@@ -71,8 +69,8 @@ func (k *snapshooter) round(ctx context.Context, now time.Time) error {
 		return err
 	}
 	for _, l := range k.guard.Losses() {
-		if bucket, is := strings.CutPrefix(l.Stream, "KV_"); is && !l.Gone && !k.done[l.Stream].Equal(l.At) {
-			if err := k.putBack(ctx, bucket, l, snapshots, now); err != nil {
+		if bucket, is := strings.CutPrefix(l.Stream, "KV_"); is && !l.Gone {
+			if err := k.putBack(ctx, bucket, l, snapshots); err != nil {
 				return err
 			}
 		}
@@ -114,19 +112,22 @@ func (k *snapshooter) until(now time.Time) ([]snapshot, error) {
 	return all[:known], nil
 }
 
-// putBack restores a bucket that was made again.
-func (k *snapshooter) putBack(ctx context.Context, bucket string, l bus.Loss, snapshots []snapshot, now time.Time) error {
+// putBack restores a bucket that was made again, once. A person has to know that it may lack what was written since the
+// snapshot, so the loss counts until `repair`.
+func (k *snapshooter) putBack(ctx context.Context, bucket string, l bus.Loss, snapshots []snapshot) error {
 	older := before(snapshots, l.At)
 	if len(older) == 0 {
 		return nil // `repair` can only make its loss known
+	}
+	if was, err := k.bus.WasPutBack(ctx, l); was || err != nil {
+		return err
 	}
 	put, err := putBack(ctx, k.bus, bucket, older)
 	if err != nil {
 		return err
 	}
-	k.log.Error("a bucket was lost, and was restored from a snapshot", "bucket", bucket, "snapshot", put.from, "records", put.records, "unusable", put.unusable)
-	k.done[l.Stream] = l.At
-	return k.bus.Repaired(ctx, l.Stream, now)
+	k.log.Error("a bucket was lost, and was restored from a snapshot: what was written since is lost", "bucket", bucket, "snapshot", put.from, "records", put.records, "unusable", put.unusable)
+	return k.bus.PutBackAfter(ctx, l)
 }
 
 // restored is what came back of a bucket.

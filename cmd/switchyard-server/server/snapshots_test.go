@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -8,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -66,6 +70,71 @@ func TestABrokenSnapshotIsNoEnd(t *testing.T) {
 	}
 }
 
+// What came back from a snapshot lacks what was written since: the loss counts until a repair, and nothing comes back a
+// second time.
+func TestALossCountsUntilItIsRepaired(t *testing.T) {
+	server, dir, seen := bustest.Start(t), t.TempDir(), []byte(nil)
+	b := bustest.Connect(t, server, "x")
+	open := func() *snapshooter {
+		t.Helper()
+		own := bustest.Connect(t, server, "snapshots")
+		g, err := own.Guard(t.Context(), seen, func(data []byte) error { seen = data; return nil }, func(bus.Loss) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &snapshooter{own, g, dir, slog.New(slog.DiscardHandler), time.Now(), map[string]bool{}}
+	}
+	round := func(k *snapshooter) {
+		t.Helper()
+		if err := k.round(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tenants, err := bus.OpenKV(t.Context(), b, contract.Tenants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tenants.Put(t.Context(), "a", access.Tenant{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	k := open()
+	round(k)
+	if err := bustest.JetStream(t, server.URL()).DeleteKeyValue(t.Context(), string(contract.Tenants)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		if len(k.guard.Losses()) > 0 {
+			break
+		}
+	}
+	round(k)
+	e, err := tenants.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tenants.Delete(t.Context(), "a", e.Revision); err != nil {
+		t.Fatal(err)
+	}
+	k.bus.Close()
+	k = open() // the next process
+	round(k)
+	if _, err := tenants.Get(t.Context(), "a"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("what was deleted since: %v", err)
+	}
+	if losses := k.guard.Losses(); len(losses) != 1 {
+		t.Errorf("losses: %v", losses)
+	}
+	if err := b.Repaired(t.Context(), "KV_"+string(contract.Tenants), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	k.bus.Close()
+	if losses := open().guard.Losses(); len(losses) > 0 {
+		t.Errorf("losses after a repair: %v", losses)
+	}
+}
+
 // The clock of the machine was a year ahead when one snapshot was taken.
 func TestASnapshotOfTheFutureEndsNothing(t *testing.T) {
 	b := bustest.Connect(t, bustest.Start(t), "x")
@@ -75,7 +144,7 @@ func TestASnapshotOfTheFutureEndsNothing(t *testing.T) {
 	}
 	var logged strings.Builder
 	dir, now := t.TempDir(), time.Now().UTC().Truncate(time.Second)
-	k := &snapshooter{b, g, dir, slog.New(slog.NewTextHandler(&logged, nil)), now, map[string]time.Time{}, map[string]bool{}}
+	k := &snapshooter{b, g, dir, slog.New(slog.NewTextHandler(&logged, nil)), now, map[string]bool{}}
 	future := now.AddDate(1, 0, 0)
 	const hours = 10
 	times := []time.Time{future}
