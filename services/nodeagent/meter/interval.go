@@ -2,6 +2,7 @@ package meter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -116,9 +117,7 @@ type Recorder struct {
 	blind bool
 	queue queue
 	power *prometheus.GaugeVec
-
-	marking sync.Mutex
-	marks   []event.EpochMark
+	marks marks
 }
 
 // RecorderConfig is what a Recorder needs. Boot must differ from every earlier one on this node.
@@ -180,28 +179,7 @@ func untilTick(now time.Time, interval time.Duration) time.Duration {
 }
 
 // Mark records the end of an epoch, to be published with the interval that contains it.
-func (r *Recorder) Mark(m event.EpochMark) {
-	r.marking.Lock()
-	defer r.marking.Unlock()
-	r.marks = append(r.marks, m)
-}
-
-// takeMarks returns the ends of epochs since the last call, clamped to the interval: a wall clock that was set may
-// have moved them.
-func (r *Recorder) takeMarks(from, to time.Time) []event.EpochMark {
-	r.marking.Lock()
-	defer r.marking.Unlock()
-	marks := r.marks
-	r.marks = nil
-	for i, m := range marks {
-		if m.At.Before(from) {
-			marks[i].At = from
-		} else if m.At.After(to) {
-			marks[i].At = to
-		}
-	}
-	return marks
-}
+func (r *Recorder) Mark(m event.EpochMark) { r.marks.put(m) }
 
 func (r *Recorder) close(now time.Time) {
 	from, to, gap, measured := r.clock.tick(now)
@@ -236,7 +214,7 @@ func (r *Recorder) close(now time.Time) {
 		Time:    now,
 		Body: event.Measured{
 			Node: r.config.Node, BootID: r.config.Boot, Sequence: r.sequence, From: from, To: to, GapSeconds: gap.Seconds(),
-			Meters: reading.Meters, Users: reading.Users, Epochs: r.takeMarks(from, to), Counters: reading.Counters,
+			Meters: reading.Meters, Users: reading.Users, Epochs: r.marks.take(from, to), Counters: reading.Counters,
 			CountersSeconds: reading.CountersOver.Seconds(),
 		},
 	})
@@ -278,7 +256,13 @@ func (r *Recorder) Flush(ctx context.Context, b publisher) bool {
 		if !found {
 			return true
 		}
-		if err := b.Publish(ctx, fact); err != nil {
+		err := b.Publish(ctx, fact)
+		if m, is := fact.Body.(event.Measured); is && errors.Is(err, event.ErrTooLarge) {
+			m.Epochs = nil // energy counts more: epochs are facts of their jobs as well
+			fact.Body = m
+			err = b.Publish(ctx, fact)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return false // it is sent again with the same key
 			}

@@ -278,3 +278,65 @@ func TestWhatTheBusRefusesDoesNotHoldUpTheRest(t *testing.T) {
 		t.Error("want the second one")
 	}
 }
+
+// A job that reports epochs in a loop, each with as many metrics as a request takes, costs no other job its energy.
+func TestManyEpochsDoNotCostTheIntervalItsEnergy(t *testing.T) {
+	r := newRecorder(t)
+	start := time.Now()
+	r.clock = newClock(time.Second, start)
+	metrics := map[string]float64{}
+	for i := range 60 {
+		metrics[fmt.Sprintf("%0124d", i)] = 0.5
+	}
+	for _, job := range []train.JobID{"flood", "flood2", "flood3"} {
+		for i := range 1000 {
+			r.Mark(event.EpochMark{Job: job, Attempt: 1, EpochsDone: i + 1, At: start.Add(time.Duration(i) * time.Millisecond).Round(0), Metrics: metrics})
+		}
+	}
+	r.Mark(event.EpochMark{Job: "honest", Attempt: 1, EpochsDone: 7, At: start.Add(time.Millisecond).Round(0), Metrics: map[string]float64{"accuracy": 0.9}})
+	r.close(start.Add(time.Second))
+	f, _ := r.queue.first()
+	m, _ := f.Body.(event.Measured)
+	body, err := f.Encode()
+	if err != nil || len(body) > event.MaxBodyBytes/2 {
+		t.Errorf("%d bytes, error %v", len(body), err)
+	}
+	newest := map[train.JobID]event.EpochMark{}
+	for i, e := range m.Epochs {
+		newest[e.Job] = e
+		if i > 0 && e.At.Before(m.Epochs[i-1].At) {
+			t.Errorf("epoch %d of %s is before the one in front of it", e.EpochsDone, e.Job)
+		}
+	}
+	if newest["honest"].Metrics["accuracy"] != 0.9 || newest["flood"].EpochsDone != 1000 || len(newest["flood3"].Metrics) != len(metrics) {
+		t.Errorf("the newest are %+v", newest)
+	}
+}
+
+// pickyPress refuses what the bus would.
+type pickyPress struct{ press }
+
+func (p *pickyPress) Publish(ctx context.Context, facts ...event.Fact) error {
+	for _, f := range facts {
+		if _, err := f.Encode(); err != nil {
+			return err
+		}
+	}
+	return p.press.Publish(ctx, facts...)
+}
+
+func TestAnIntervalThatIsTooLargeGoesWithoutItsEpochs(t *testing.T) {
+	r := newRecorder(t)
+	body := event.Measured{Node: "n1", Meters: []event.Meter{{Component: "cpu", Energy: unit.Joule}}}
+	for range event.MaxBodyBytes / 64 {
+		body.Epochs = append(body.Epochs, event.EpochMark{Job: "a", Attempt: 1, EpochsDone: 1})
+	}
+	r.queue.put(event.Fact{Key: "1", Body: body})
+	p := &pickyPress{press{facts: make(chan event.Fact, 1)}}
+	if !r.Flush(t.Context(), p) || len(p.facts) != 1 {
+		t.Fatal("the interval was dropped")
+	}
+	if m, _ := (<-p.facts).Body.(event.Measured); len(m.Epochs) != 0 || len(m.Meters) != 1 {
+		t.Errorf("%d epochs, %d meters", len(m.Epochs), len(m.Meters))
+	}
+}
