@@ -1,6 +1,7 @@
 """A training job as its own code sees it: which epochs are left, what to report, when to leave."""
 
 import contextlib
+import itertools
 import os
 from pathlib import Path
 from types import TracebackType
@@ -170,10 +171,10 @@ class Job:
         self._resumable = True
         self._epoch_length = _length(loader) or self.steps_per_epoch
         batches = iter(loader)
-        for _ in range(self._unskipped):
-            next(batches, None)
-        self._unskipped = 0
-        for batch in batches:
+        # The sampler leaves the trained batches out itself, and a lazy loader only asks it for the first of the others.
+        batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+        trained, self._unskipped = self._unskipped, 0
+        for batch in itertools.islice(batches, trained, None):
             before = os.getpid(), self._steps_done
             self._batch.begin()
             self._in_step, self._own_samples = True, samples_in(batch)

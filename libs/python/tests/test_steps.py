@@ -44,9 +44,17 @@ def sampled(job):
     return job.sampler(40)
 
 
+def sampled_lazily(job):
+    yield from job.sampler(40)
+
+
+def listed_lazily(job):
+    yield from listed(job)
+
+
 class Steps(unittest.TestCase):
     def test_a_stop_after_a_step_and_the_rest_of_the_epoch_later(self):
-        for batches in listed, sampled:
+        for batches in listed, listed_lazily, sampled, sampled_lazily:
             with self.subTest(batches.__name__), running(
                 HEARTBEAT_FREQ=4, EPOCHS_TO_BE_DONE=1, BATCH_SIZE=2, NUM_GPUS=1, TRAINING_SET_SIZE=40
             ) as api:
