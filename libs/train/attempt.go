@@ -302,6 +302,9 @@ type Exit struct {
 	Reason Reason `json:"reason,omitzero"`
 }
 
+// Clean reports whether the program ended with status 0.
+func (e Exit) Clean() bool { return e.Code == 0 && e.Signal == "" && !e.Lost && e.Message == "" }
+
 // Public returns what everybody may see of the end of an attempt. Messages can name the program, its files and the
 // address of its data.
 func (e Exit) Public() Exit {

@@ -79,6 +79,9 @@ type Job struct {
 	// the epoch has, 0 if unknown.
 	EpochStep  int `json:"epoch_step,omitempty"`
 	EpochSteps int `json:"epoch_steps,omitempty"`
+	// BeganAgain is the number of the attempt that began from scratch because no checkpoint was left: what earlier ones
+	// still report does not count.
+	BeganAgain int `json:"began_again,omitempty"`
 	// Checkpoint is the newest checkpoint that the code, or its supervisor, has reported, as the job names it.
 	Checkpoint  string `json:"checkpoint,omitempty"`
 	Restarts    int    `json:"restarts"` // attempts after the first, whatever the cause

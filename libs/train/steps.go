@@ -153,10 +153,11 @@ func (r AttemptReport) CountsCheckpoints(a Attempt) bool {
 }
 
 // Resumes returns how many epochs, and steps of the next one, the state holds from which the next attempt goes on.
-// The end of an epoch counts as saved, unless the code says what its checkpoints hold and was not asked to leave.
+// The end of an epoch counts as saved, unless the code says what its checkpoints hold: then only if it left as it was
+// asked to, after saving.
 func (r AttemptReport) Resumes(a Attempt) (epochs, step int) {
 	epochs = max(a.StartedEpochs, r.CheckpointEpochs)
-	if !r.CountsCheckpoints(a) || r.StopAnswered {
+	if !r.CountsCheckpoints(a) || r.StopAnswered && a.Exit != nil && a.Exit.Clean() && !a.Exit.Forced {
 		epochs = max(epochs, r.EpochsDone)
 	}
 	if epochs == a.StartedEpochs {

@@ -208,7 +208,7 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	job.Devices, job.Generation, job.AttemptStartedAt = b.Devices, b.Generation, f.Time
 	job.EpochsDone = max(job.EpochsDone, b.EpochsDone)
 	if b.FromScratch {
-		job.EpochsDone, job.EpochStep, job.Checkpoint = 0, 0, ""
+		job.EpochsDone, job.EpochStep, job.Checkpoint, job.ConvergedEpochs, job.BeganAgain = 0, 0, "", 0, b.Attempt
 		warn(job, fmt.Sprintf("attempt %d begins again: no checkpoint of the job is left on %s", b.Attempt, cmp.Or(b.Machine, b.Node)))
 	}
 	message := fmt.Sprintf("attempt %d runs on %s", b.Attempt, train.OnNodes(b.Places()))
@@ -233,6 +233,10 @@ func epochsDone(job *train.Job) string {
 }
 
 func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
+	if b.Attempt < job.BeganAgain {
+		*state = job.State
+		return false
+	}
 	late := b.Attempt < job.Attempt
 	if late {
 		*state = job.State
@@ -270,6 +274,9 @@ func newest(job *train.Job, b *event.EpochEnded) string {
 
 // checkpointWritten notes the checkpoint, and the steps of an epoch that it holds: the job's progress counts them.
 func checkpointWritten(job *train.Job, b *event.CheckpointWritten) bool {
+	if b.Attempt < job.BeganAgain {
+		return false
+	}
 	if b.EpochsDone == job.EpochsDone && b.EpochStep > job.EpochStep {
 		job.EpochStep, job.EpochSteps = b.EpochStep, b.EpochSteps
 	}

@@ -74,11 +74,22 @@ type ending struct {
 	report  train.AttemptReport
 	job     train.Job
 	exit    train.Exit
-	epochs  int
+	// epochs is how far the attempt has come.
+	epochs int
 }
 
 func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
-	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: max(r.EpochsDone, r.CheckpointEpochs, a.StartedEpochs, job.EpochsDone)}
+	return ending{attempt: a, report: r, job: job, exit: Exit(a), epochs: epochsOf(a, r, job)}
+}
+
+// epochsOf returns how many epochs an attempt has come to. Earlier attempts may have reported more, which it repeats if
+// no checkpoint holds them.
+func epochsOf(a train.Attempt, r train.AttemptReport, job train.Job) int {
+	epochs := max(r.EpochsDone, r.CheckpointEpochs, a.StartedEpochs)
+	if r.CountsCheckpoints(a) {
+		return epochs
+	}
+	return max(epochs, job.EpochsDone)
 }
 
 // Exit returns how an attempt ended, and why it was ended if the executor did so.
@@ -101,7 +112,7 @@ func (e ending) resume() train.Resume {
 	if e.epochs > epochs && !r.CountsCheckpoints(a) {
 		epochs, step = e.epochs, 0
 	}
-	resume := train.Resume{EpochStep: step, Saved: r.FoundCheckpoint, RepeatedEpochs: e.epochs - epochs}
+	resume := train.Resume{EpochStep: step, Saved: r.FoundCheckpoint, RepeatedEpochs: max(e.epochs, e.job.EpochsDone) - epochs}
 	switch {
 	case r.Steps.Known() && r.Steps.Epoch == epochs:
 		resume.LostSteps = max(r.Steps.Done-step, 0)
@@ -114,9 +125,7 @@ func (e ending) resume() train.Resume {
 }
 
 // clean reports whether the program ended with status 0.
-func (e ending) clean() bool {
-	return e.exit.Code == 0 && e.exit.Signal == "" && !e.exit.Lost && e.exit.Message == ""
-}
+func (e ending) clean() bool { return e.exit.Clean() }
 
 // byItself reports whether the program ended well without being asked to leave.
 func (e ending) byItself() bool { return e.clean() && !e.exit.Forced && !e.report.StopAnswered }
@@ -391,7 +400,7 @@ func (w Wait) Over(now time.Time) bool { return now.Sub(w.Since) >= reportPatien
 // held them, and the exit overtook them. It returns 0 once the agent was seen after the exit with none left, and
 // math.MaxInt as long as it was not seen since.
 func ReportsDue(a train.Attempt, r train.AttemptReport, job train.Job, agent train.Node) int {
-	complete := r.Ended != "" || max(r.EpochsDone, job.EpochsDone) >= job.Spec.MaxEpochs
+	complete := r.Ended != "" || epochsOf(a, r, job) >= job.Spec.MaxEpochs
 	switch {
 	case complete || agent.SeenAt.IsZero():
 		return 0

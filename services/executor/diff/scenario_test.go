@@ -152,6 +152,9 @@ func (w *world) happenTo(id train.JobID, verb string, words []string) bool {
 		}
 	case "reports":
 		w.reports(id, words[2:])
+		if w.Attempts[id].Number > 0 {
+			job.EpochsDone = max(job.EpochsDone, number(words, "epochs", 0)) // as the register does
+		}
 	case "exits":
 		w.exit(id, exitOf(words[2:]))
 	case "converges":

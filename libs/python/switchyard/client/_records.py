@@ -1183,6 +1183,7 @@ class Job(_Job, total=False):
     finished_at: str
     epoch_step: int
     epoch_steps: int
+    began_again: int
     checkpoint: str
     retries: int
     devices: List[str]
