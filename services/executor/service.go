@@ -123,6 +123,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		loops.Go(func(ctx context.Context) error { return s.answerLogs(ctx, b, on, e.cache) })
 		loops.Go(func(ctx context.Context) error { return answerFiles(ctx, b, on) })
 		loops.Go(func(ctx context.Context) error { return answerTerminals(ctx, b, on, e.buckets) })
+		loops.Go(func(ctx context.Context) error { on.local.Trash.Empty(ctx, p.Log); return nil })
 	}
 	if on.pods != nil {
 		loops.Go(func(ctx context.Context) error { return recordConditions(ctx, on.pods, e.buckets.conditions) })

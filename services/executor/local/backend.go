@@ -21,11 +21,14 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local/attempt"
 	"github.com/switchyard-dl/switchyard/services/executor/local/prepare"
+	"github.com/switchyard-dl/switchyard/services/executor/local/trash"
 )
 
 // Backend starts, watches and ends attempts as processes of this machine. Each attempt has a supervisor process.
 type Backend struct {
 	prepare.Preparer
+	// Trash is where the folders of ended attempts go.
+	Trash   *trash.Trash
 	program Supervisor
 	// people starts attempts as the users who submitted them; nil if they run as the user of this process.
 	people *people
@@ -59,7 +62,7 @@ func New(dataDir string, program Supervisor, bounds prepare.Bounds) *Backend {
 		bounds.User = attempt.Self()
 	}
 	b := &Backend{
-		Preparer: prepare.New(installation.Layout{DataDir: dataDir}, bounds), program: program,
+		Preparer: prepare.New(installation.Layout{DataDir: dataDir}, bounds), Trash: trash.In(dataDir), program: program,
 		changed: func(...train.JobID) {}, awaited: map[*os.File]bool{}, children: map[int]attempt.Folder{},
 		stopAsked: map[attempt.Folder]time.Time{}, followed: map[attempt.Folder]bool{},
 		preparing: map[attempt.Folder]context.CancelFunc{}, troubles: map[attempt.Folder]error{}, stagings: map[attempt.Folder]train.Staging{},

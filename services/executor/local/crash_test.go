@@ -128,8 +128,8 @@ func TestForgottenAttemptLosesItsNameFirst(t *testing.T) {
 	b.must(b.Forget(t.Context(), train.Attempt{Job: "j", Number: 1}))
 	last, err := os.Readlink(filepath.Join("/proc/self/fd", strconv.Itoa(int(folder.Fd()))))
 	b.must(err)
-	if want := filepath.Join(filepath.Dir(b.Attempt("j", 1)), ".forgotten-1 (deleted)"); last != want {
-		t.Errorf("the folder ended as %s, want %s", last, want)
+	if want := filepath.Join(b.DataDir, "removed"); filepath.Dir(last) != want {
+		t.Errorf("the folder ended as %s, want it in %s", last, want)
 	}
 	b.must(b.Forget(t.Context(), train.Attempt{Job: "j", Number: 1})) // a repetition does no harm
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local/trash"
 )
 
 // Forget removes the private files of an attempt that is over, with its token. The log stays.
@@ -32,21 +33,8 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	_ = b.Bounds.Groups.Of(b.DataDir, a.Name()).Remove() // its supervisor did, unless it was killed
 	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
 	// claim.
-	away := filepath.Join(filepath.Dir(dir), forgottenPrefix+filepath.Base(dir))
-	if err := os.RemoveAll(away); err != nil {
-		return fmt.Errorf("remove %s: %w", away, err)
-	}
-	if err := os.Rename(dir, away); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	if err := os.RemoveAll(away); err != nil {
-		return fmt.Errorf("remove %s: %w", away, err)
-	}
-	return nil
+	return b.Trash.Throw(dir)
 }
-
-// forgottenPrefix begins the name of an attempt's folder while it is removed; Find ignores it.
-const forgottenPrefix = ".forgotten-"
 
 // Vacate renames the folder that an earlier job with the same id has left. An id is free again once the register has
 // forgotten its job, and the next job may be another person's. No id has a dot, so the new name is that of no job.
@@ -78,19 +66,19 @@ func (b *Backend) ForgetAll(ctx context.Context, job train.JobID) error {
 			errs = append(errs, b.Forget(ctx, train.Attempt{Job: job, Number: number}))
 		}
 	}
-	return errors.Join(append(errs, os.RemoveAll(dir))...)
+	return errors.Join(append(errs, b.Trash.Throw(dir))...)
 }
 
 // Tidy removes what a killed executor left half made or half removed. Only the executor that owns the data folder may
-// call it, before anything else.
+// call it, before anything else. Older versions renamed the folders of attempts to .forgotten-N.
 func Tidy(dataDir string) error {
 	var errs []error
-	jobs := filepath.Join(dataDir, "jobs")
-	for _, pattern := range []string{probePrefix + "*", "*/" + installation.AttemptsName + "/" + forgottenPrefix + "*"} {
+	jobs, removed := filepath.Join(dataDir, "jobs"), trash.In(dataDir)
+	for _, pattern := range []string{probePrefix + "*", "*/" + installation.AttemptsName + "/.forgotten-*"} {
 		left, err := fs.Glob(os.DirFS(jobs), pattern)
 		errs = append(errs, err)
 		for _, dir := range left {
-			errs = append(errs, os.RemoveAll(filepath.Join(jobs, dir)))
+			errs = append(errs, removed.Throw(filepath.Join(jobs, dir)))
 		}
 	}
 	return errors.Join(errs...)

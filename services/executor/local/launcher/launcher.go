@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/seal"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/local/trash"
 )
 
 // Launcher starts attempts as users of the machine.
@@ -35,7 +35,9 @@ type Launcher struct {
 	trees    cgroup.Trees
 	// processes is set if the machine lets a job have a namespace of processes.
 	processes bool
-	log       *slog.Logger
+	// trash is where the folders of ended attempts go. Root's alone: what a user has put there is out of his reach.
+	trash *trash.Trash
+	log   *slog.Logger
 	// mu is held while an attempt is launched or ended: what is true of it does not change in between.
 	mu       sync.Mutex
 	children conc.WaitGroup
@@ -83,6 +85,9 @@ func (l *Launcher) serve(ctx context.Context, listener *net.UnixListener) {
 	defer stop()
 	var answering conc.WaitGroup
 	defer answering.Wait()
+	listening, done := context.WithCancel(ctx)
+	defer done()
+	answering.Go(func() { l.trash.Empty(listening, l.log) })
 	for {
 		conn, err := listener.AcceptUnix()
 		if err != nil {
@@ -293,21 +298,13 @@ func ofMachine(env []string) []string {
 	})
 }
 
-// forget removes the folder and the groups of an attempt without processes. What the user has put into the folder leads
-// nowhere else.
+// forget removes the folder and the groups of an attempt without processes. Launches wait for it, so what the user has
+// put into the folder is removed later.
 func (l *Launcher) forget(r request, groups cgroup.Groups) error {
 	if left := len(groups.Members()); left > 0 {
 		return fmt.Errorf("%w: it has %d processes", errRuns, left)
 	}
-	attempts, err := os.OpenRoot(filepath.Dir(l.layout().Attempt(r.Job.ID, r.Attempt)))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = attempts.Close() }()
-	return errors.Join(attempts.RemoveAll(strconv.Itoa(r.Attempt)), groups.Remove())
+	return errors.Join(l.trash.Throw(l.layout().Attempt(r.Job.ID, r.Attempt)), groups.Remove())
 }
 
 var (

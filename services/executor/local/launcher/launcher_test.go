@@ -18,7 +18,9 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local/trash"
 )
 
 func TestPeopleBeginWhereTheMachineSays(t *testing.T) {
@@ -121,7 +123,7 @@ func TestEveryRequestIsAttacked(t *testing.T) {
 	}
 	l := &Launcher{
 		config: Config{Socket: filepath.Join(open, "launcher.sock"), Jobs: filepath.Join(open, "jobs"), Key: key}, service: User{UID: service, GID: service},
-		firstUID: 1000, log: slog.New(slog.DiscardHandler),
+		firstUID: 1000, trash: trash.In(filepath.Join(open, "jobs")), log: slog.New(slog.DiscardHandler),
 	}
 	listener, err := l.listen(t.Context())
 	if err != nil {
@@ -155,6 +157,29 @@ func TestEveryRequestIsAttacked(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(open, "touched")); err == nil {
 		t.Error("a job that is not signed ran")
+	}
+}
+
+// What a user has put into the folder of his attempt holds nobody up: it loses its name, and goes later.
+func TestAFullFolderHoldsNobodyUp(t *testing.T) {
+	dir := t.TempDir()
+	l := &Launcher{config: Config{Jobs: dir}, trash: trash.In(dir), log: slog.New(slog.DiscardHandler)}
+	attempt := l.layout().Attempt("bob-1", 1)
+	file := filepath.Join(attempt, "file")
+	if err := errors.Join(installation.MakeFolder(attempt), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	if err := l.forget(request{Job: train.Job{ID: "bob-1"}, Attempt: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	at, err := installation.PathOf(held)
+	if _, there := os.Lstat(attempt); err != nil || there == nil || filepath.Dir(filepath.Dir(at)) != filepath.Join(dir, "removed") {
+		t.Errorf("the file is at %s, %v; the folder: %v", at, err, there)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/services/executor/local/cgroup"
+	"github.com/switchyard-dl/switchyard/services/executor/local/trash"
 )
 
 // Command is the first argument of a program that is to be the launcher.
@@ -63,7 +64,7 @@ func open(ctx context.Context, c Config, log *slog.Logger) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Launcher{config: c, service: service, firstUID: firstPerson("/etc/login.defs"), log: log}
+	l := &Launcher{config: c, service: service, firstUID: firstPerson("/etc/login.defs"), trash: trash.In(c.Jobs), log: log}
 	if _, err := readKey(c.Key); err != nil {
 		return nil, err
 	}
