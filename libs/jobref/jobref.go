@@ -31,8 +31,8 @@ func (e *AmbiguousError) Error() string {
 }
 
 // Resolve finds a job by its whole id, by its name, or by the beginning of its id, in this order. If several jobs have
-// the name it returns the newest of this user, else the newest. A job of an array is found by its whole id, or by an
-// index behind what finds the array: sweep/3.
+// the name it returns the newest of this user, else the newest, and a rejected job only if all of them are. A job of an
+// array is found by its whole id, or by an index behind what finds the array: sweep/3.
 func Resolve(jobs []train.Job, ref, user string) (job train.Job, found bool, err error) {
 	if job, found, err := resolveMember(jobs, ref, user); found || err != nil {
 		return job, found, err
@@ -84,11 +84,15 @@ func resolveMember(jobs []train.Job, ref, user string) (job train.Job, found boo
 	return jobs[i], true, nil
 }
 
-// newestOf returns the newest of the user's jobs, else the newest.
+// newestOf returns the newest of the user's jobs, else the newest. A rejected job gives way to others.
 func newestOf(jobs []train.Job, user string) train.Job {
-	own := slices.DeleteFunc(slices.Clone(jobs), func(j train.Job) bool { return j.Spec.User != user })
-	if len(own) > 0 {
-		jobs = own
+	for _, other := range []func(train.Job) bool{
+		func(j train.Job) bool { return j.Spec.User != user },
+		func(j train.Job) bool { return j.State == train.StateRejected },
+	} {
+		if kept := slices.DeleteFunc(slices.Clone(jobs), other); len(kept) > 0 {
+			jobs = kept
+		}
 	}
 	return slices.MaxFunc(jobs, CompareAge)
 }

@@ -24,10 +24,14 @@ func TestResolve(t *testing.T) {
 	member.Spec.ArrayMember = &train.ArrayMember{Array: array.ID, Index: 3}
 	again := job("sweep-ee66", "sweep again", "ann", 1)
 	again.Spec.ArrayMember = member.Spec.ArrayMember
-	jobs = append(jobs, array, member, again, job("odd", "my/3", "ann", 1))
+	refused := job("refused", "resnet", "ann", 0)
+	refused.State = train.StateRejected
+	later := job("refused-too", "mnist", "ann", 0)
+	later.State = train.StateRejected
+	jobs = append(jobs, refused, later, array, member, again, job("odd", "my/3", "ann", 1))
 	for ref, want := range map[string]string{
 		"sweep": "sweep-dd55", "sweep-d": "sweep-dd55", "sweep/3": "sweep-dd55-3", "sweep-dd/3": "sweep-dd55-3", "sweep-dd55-3": "sweep-dd55-3", "sweep/4": "", "mnist/3": "", "my/3": "odd", "sweep again": "sweep-ee66",
-		"mnist-aa11": "mnist-aa11", "mnist": "mnist-aa22", "mnist-b": "mnist-bb33", "res": "resnet-cc44", "my run": "run1", "run1": "run1", "run1-": "run1-more",
+		"mnist-aa11": "mnist-aa11", "mnist": "mnist-aa22", "mnist-b": "mnist-bb33", "res": "resnet-cc44", "resnet": "refused", "refused": "refused", "my run": "run1", "run1": "run1", "run1-": "run1-more",
 		"mnist-aa": "ambiguous", "m": "ambiguous", "nothing": "", "": "",
 	} {
 		got, found, err := jobref.Resolve(jobs, ref, "ann")

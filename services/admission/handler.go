@@ -321,8 +321,10 @@ func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s sub
 	return e, true, nil
 }
 
-// opened returns the record of a new job.
+// opened returns the record of a new job. It is the job of the person who submits it, whatever the body says of that:
+// the record of a refused job stays.
 func opened(id train.JobID, m bus.Message, s submission) (train.Job, error) {
+	s.spec.User = cmp.Or(s.by, s.spec.User)
 	job, err := register.Fold(train.Job{ID: id}, register.Fact{
 		Name: event.FactSubmitted, Time: s.at, Sequence: m.Sequence, Body: &event.Submitted{Spec: s.spec},
 	})

@@ -40,8 +40,8 @@ func TestPeopleAndTenantsAreChangedLive(t *testing.T) {
 	if got := submit("high", train.Spec{Priority: new(31)}); got.State != train.StateRejected || reason(got) != "PriorityTooHigh" {
 		t.Errorf("a priority over the tenant's: %s %v", got.State, got.Blockers)
 	}
-	if got := submit("another", train.Spec{User: "ann"}); got.State != train.StateRejected || reason(got) != "NotYourself" {
-		t.Errorf("in another's name: %s %v", got.State, got.Blockers)
+	if got := submit("another", train.Spec{User: "ann"}); got.State != train.StateRejected || reason(got) != "NotYourself" || got.Spec.User != "zoe" {
+		t.Errorf("in another's name: %s %v, a job of %s", got.State, got.Blockers, got.Spec.User)
 	}
 	first := submit("first", train.Spec{})
 	if s := first.Spec; first.State != train.StateQueued || s.User != "zoe" || s.Tenant != "speech" || *s.Priority != 30 {

@@ -362,3 +362,30 @@ func TestAPersonWhoAsksTooOftenWaits(t *testing.T) {
 	bound(60_000)
 	b.until("the new bound acts", func() bool { return submit("third").StatusCode == http.StatusAccepted })
 }
+
+// A person submits in his own name. What names another person is refused at once, and no record of it stays with her.
+func TestNobodySubmitsInAnothersName(t *testing.T) {
+	b := sharedBench(t)
+	b.serve()
+	b.client = connectedAs(t, askerUID, b.config.SharedSocket)
+	for _, tt := range []struct {
+		path, body string
+		want       int
+	}{
+		{"jobs/spoof-1/submitted", `{"name": "x", "command": ["true"], "user": "ann"}`, http.StatusUnprocessableEntity},
+		{"jobs/own-1/submitted", `{"name": "x", "command": ["true"], "user": "` + userOf(askerUID) + `"}`, http.StatusAccepted},
+		{"jobs/own-2/submitted", `{"name": "x", "command": ["true"]}`, http.StatusAccepted},
+		{"experiments/spoof-1/submitted", `{"experiment": {"name": "x", "job": {"command": ["true"], "user": "ann"}}}`, http.StatusUnprocessableEntity},
+	} {
+		r := b.send("POST", "/api/v1/"+tt.path, tt.body)
+		var p api.Problem
+		err := json.NewDecoder(r.Body).Decode(&p)
+		_ = r.Body.Close()
+		if r.StatusCode != tt.want || err != nil || tt.want == http.StatusUnprocessableEntity && (len(p.Reasons) != 1 || p.Reasons[0].Code != "NotYourself") {
+			t.Errorf("%s: %s, %+v, %v", tt.path, r.Status, p, err)
+		}
+	}
+	if _, err := b.bus.Last(b.ctx, event.StreamJobs, event.JobSubject("spoof-1", event.FactSubmitted)); err == nil {
+		t.Error("a job in another's name is stored")
+	}
+}

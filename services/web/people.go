@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -147,16 +148,30 @@ func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, err
 	return person, s.mayToJob(r, op, train.JobID(r.PathValue("id")))
 }
 
-// attribute writes into the body of a request who asks. What the body itself says about that counts only if it comes
-// from the owner of the installation.
-func attribute(body any, person access.Person) {
+// attribute writes into the body of a request who asks, and refuses a job in the name of another
+// person. What the body itself says about that counts only if it comes from the owner of the installation.
+func attribute(body any, person access.Person) error {
+	var named string
 	switch b := body.(type) {
 	case *event.Submitted:
 		b.User = cmp.Or(b.User, person.Name)
+		named = b.User
 	case *event.ExperimentSubmitted:
 		b.Experiment = ownedExperiment(b.Experiment, person.Name)
+		var e struct{ Job struct{ User string } }
+		_ = json.Unmarshal(b.Experiment, &e) // the service of experiments says what is wrong with it
+		named = e.Job.User
+	}
+	if named != "" && person.Name != "" && named != person.Name {
+		why := train.Reason{
+			Code: "NotYourself", Field: "user", Hint: "leave it out: who asks is known", Message: fmt.Sprintf("the body says %.80q, but %.80q submits it", named, person.Name),
+		}
+		p := problem(http.StatusUnprocessableEntity, why.String(), why.Hint)
+		p.Reasons = []train.Reason{why}
+		return problemError{p}
 	}
 	event.Attribute(body, person.Name)
+	return nil
 }
 
 // cameBy says how a request came: by the network of the listener's address.

@@ -71,8 +71,7 @@ func requestOf(r *http.Request, kind event.Kind, person access.Person) (any, err
 		p.Reasons = reasons
 		return nil, problemError{p}
 	}
-	attribute(body, person)
-	return body, nil
+	return body, attribute(body, person)
 }
 
 // rehearse asks what would become of a submission.
