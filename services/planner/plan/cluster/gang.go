@@ -313,10 +313,13 @@ func (g *Gang) LocalBatch() int {
 // DeviceMemory is the memory of a device that a gang needs if it shares it: the user's estimate until it is measured,
 // for the batch that was submitted; a larger batch is taken to need as much more. What jobs like it needed with one
 // other batch is no measurement; with several, their slope is. A gang that has outgrown its part asks for what it was
-// seen to use.
+// seen to use: what its model knows may be the peak of another job of its program.
 func (g *Gang) DeviceMemory() unit.Bytes {
 	asked, batch := g.Spec.SharedMemory(), g.LocalBatch()
-	if batch > g.Spec.BatchSize && !g.Job.Outgrown {
+	if g.Job.Outgrown {
+		return asked
+	}
+	if batch > g.Spec.BatchSize {
 		asked = unit.Bytes(float64(asked) * float64(batch) / float64(g.Spec.BatchSize))
 	}
 	if g.Model == nil || g.Model.Memory == nil {
@@ -324,7 +327,7 @@ func (g *Gang) DeviceMemory() unit.Bytes {
 	}
 	m := g.Model.Memory
 	measured := m.Reserved(batch)
-	if g.Job.Outgrown || m.Points < 2 && g.EpochsDone == 0 {
+	if m.Points < 2 && g.EpochsDone == 0 {
 		return max(asked, measured)
 	}
 	return measured
