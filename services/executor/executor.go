@@ -167,7 +167,7 @@ func stopReasons() map[train.StopCause]train.Reason {
 		train.StopPreempt:   replanned,
 		train.StopRescale:   replanned,
 		train.StopConverged: {Code: "Converged", Message: "its loss has converged"},
-		train.StopOverspent: {Code: "TooExpensive", Message: "it has cost more than twice as much as the cheapest job of its group"},
+		train.StopOverspent: {Code: "TooExpensive", Message: "it has cost more than its limit, which is set from the cheapest job of its group"},
 		train.StopTimeLimit: {Code: "TimeLimit", Message: "it has run for as long as it may"},
 		train.StopWanted:    {Code: "Wanted", Message: "it is to be paused, or put at the end of the queue"},
 		train.StopRetune:    {Code: retuneCode, Message: "it is started with other system parameters"},

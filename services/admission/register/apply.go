@@ -506,7 +506,7 @@ func overspent(job *train.Job, b *event.Overspent) bool {
 	if job.Overspent != "" {
 		return false
 	}
-	job.Overspent = clip(fmt.Sprintf("it has cost %.4g J in energy and time, and jobs of group %s may cost %.4g J, twice as much as the cheapest one", b.CostJoules, b.Group, b.CeilingJoules),
+	job.Overspent = clip(fmt.Sprintf("it has cost %.5g J in energy and time; its limit, set from the cheapest job of group %s, is %.5g J", b.CostJoules, b.Group, b.CeilingJoules),
 		maxText/2)
 	explain(job, "TooExpensive", job.Overspent+"; the job ends after the current epoch",
 		"leave out energy.stop_early to let jobs of the group finish at any cost")

@@ -327,6 +327,16 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// The reason has the two figures of the fact, and no ratio, which the fact does not have.
+func TestTheReasonOfAJobThatCostsTooMuch(t *testing.T) {
+	job := train.Job{ID: "j"}
+	overspent(&job, &event.Overspent{Group: "nightly", CostJoules: 25.04, CeilingJoules: 25})
+	want := "it has cost 25.04 J in energy and time; its limit, set from the cheapest job of group nightly, is 25 J"
+	if job.Overspent != want {
+		t.Errorf("%q, want %q", job.Overspent, want)
+	}
+}
+
 // A batch that was ignored once is not asked for again: the job keeps its own.
 func TestAnIgnoredBatchIsRemembered(t *testing.T) {
 	job, sequence := train.Job{ID: "j"}, uint64(0)
