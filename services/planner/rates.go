@@ -141,7 +141,10 @@ func weigh(told train.EnergyRates, carbonWeight float64) plan.Rates {
 	}
 	var rates plan.Rates
 	for _, r := range told.Rates {
-		rates = append(rates, plan.Rate{From: r.From, Cost: carbonWeight*share(r.GramsPerKWh, grams) + (1-carbonWeight)*share(r.PricePerKWh, price)})
+		rates = append(rates, plan.Rate{
+			From: r.From, Cost: carbonWeight*share(r.GramsPerKWh, grams) + (1-carbonWeight)*share(r.PricePerKWh, price),
+			PricePerKWh: r.PricePerKWh, GramsPerKWh: r.GramsPerKWh,
+		})
 	}
 	if len(rates) > 0 {
 		rates = append(rates, plan.Rate{From: told.Until})

@@ -35,7 +35,10 @@ func TestRatesAreReadAndReadAgain(t *testing.T) {
 	}
 	write("datetime,grams_per_kwh,price_per_kwh\n2030-01-01T00:00:00Z,100,0.3\n2030-01-01T01:00:00Z,300,0.1\n", hour(0))
 	g := &grid{path: path, carbonWeight: 0.75, log: slog.New(slog.DiscardHandler)}
-	want := plan.Rates{{From: hour(0), Cost: 0.75*0.5 + 0.25*1.5}, {From: hour(1), Cost: 0.75*1.5 + 0.25*0.5}, {From: hour(2)}}
+	want := plan.Rates{
+		{From: hour(0), Cost: 0.75*0.5 + 0.25*1.5, PricePerKWh: 0.3, GramsPerKWh: 100},
+		{From: hour(1), Cost: 0.75*1.5 + 0.25*0.5, PricePerKWh: 0.1, GramsPerKWh: 300}, {From: hour(2)},
+	}
 	if d := cmp.Diff(want, g.rates(hour(0).Add(time.Minute))); d != "" {
 		t.Fatal(d)
 	}
@@ -93,7 +96,7 @@ func TestAJobWaitsForCheaperEnergy(t *testing.T) {
 	}
 	all = b.await(event.StreamJobs, func(m bus.Message) bool { return m.Key == "plan/1/job/patient/queued" })
 	told := decode[event.Queued](t, all[len(all)-1])
-	if want := now.Add(24 * time.Hour).Format(time.RFC3339); !strings.Contains(told.Blockers[0].Message, want+": energy then costs 90 % less") {
+	if want := now.Add(24 * time.Hour).Format(time.RFC3339); !strings.Contains(told.Blockers[0].Message, want+": 90 % less CO2e") {
 		t.Errorf("told is %q, want %s", told.Blockers[0].Message, want)
 	}
 }
@@ -112,8 +115,7 @@ func TestAJobWaitsForWhatTheEnergyServiceForetells(t *testing.T) {
 	put(b, b.jobs, "patient", patient)
 	b.serve("--carbon-weight=0.5")
 	told := b.await(event.StreamJobs, func(m bus.Message) bool { return m.Key == "plan/1/job/patient/queued" })
-	// At once 0.5 + 0.5 * 0.3/(1/6), later 0.5 + 0.5 * 0.1/(1/6): 0.8 to 1.4.
-	if want := now.Add(2*time.Hour).Format(time.RFC3339) + ": energy then costs 43 % less"; !strings.Contains(decode[event.Queued](t, told[0]).Blockers[0].Message, want) {
+	if want := now.Add(2*time.Hour).Format(time.RFC3339) + ": 67 % cheaper, 0 % less CO2e"; !strings.Contains(decode[event.Queued](t, told[0]).Blockers[0].Message, want) {
 		t.Errorf("told is %q, want %s", decode[event.Queued](t, told[0]).Blockers[0].Message, want)
 	}
 }

@@ -49,6 +49,27 @@ func TestJobsWithSlackWaitForBetterEnergy(t *testing.T) {
 	}
 }
 
+// TestTheGainOfWaiting: the cost that is weighed is of no unit, so the reason has the price and the carbon.
+func TestTheGainOfWaiting(t *testing.T) {
+	startBy := nightTime(300)
+	spec := train.Spec{Name: "x", EstimatedHours: 1, Energy: &train.EnergySpec{StartBy: &startBy}}.WithDefaults()
+	for want, later := range map[string]Rate{
+		"starts at 2030-01-01T01:00:00Z: 67 % cheaper, 0 % less CO2e":  {PricePerKWh: 0.1, GramsPerKWh: 100},
+		"starts at 2030-01-01T01:00:00Z: 67 % cheaper, 20 % more CO2e": {PricePerKWh: 0.1, GramsPerKWh: 120},
+		"starts at 2030-01-01T01:00:00Z: 10 % dearer, 90 % less CO2e":  {PricePerKWh: 0.33, GramsPerKWh: 10},
+	} {
+		later.From, later.Cost = nightTime(60), 1
+		made := Decide(State{
+			Now: nightTime(0), Nodes: []train.Node{{ID: "a", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}}},
+			Rates: Rates{{From: nightTime(0), Cost: 2, PricePerKWh: 0.3, GramsPerKWh: 100}, later, {From: nightTime(360)}},
+			Jobs:  []Job{{ID: "patient", Spec: spec}},
+		}, FIFO{})
+		if len(made.Waiting) != 1 || made.Waiting[0].Blockers[0].Message != want {
+			t.Errorf("%+v, want %s", made.Waiting, want)
+		}
+	}
+}
+
 // TestAnArrayRunsSoManyAtOnce: jobs that hold devices count first, then those that have waited longest; a job that
 // people hold takes no place.
 func TestAnArrayRunsSoManyAtOnce(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 // Postponed is the code of a job that waits for energy that is cleaner or cheaper.
@@ -130,15 +131,38 @@ func postponed(s *cluster.Snapshot, g *cluster.Gang) train.Waiting {
 	if len(s.State.Rates) == 0 || begun || g.Spec.Energy == nil || g.Spec.Energy.StartBy == nil {
 		return w
 	}
-	start, saving := s.State.Rates.BestStart(s.State.Now, *g.Spec.Energy.StartBy, length(s, g))
-	if start.After(s.State.Now) {
+	best, atOnce := s.State.Rates.BestStart(s.State.Now, *g.Spec.Energy.StartBy, length(s, g))
+	if start := best.From; start.After(s.State.Now) {
 		w.StartInSeconds = start.Sub(s.State.Now).Seconds()
 		w.Blockers = []train.Reason{{
-			Code: Postponed, Message: fmt.Sprintf("starts at %s: energy then costs %.0f %% less", start.UTC().Format(time.RFC3339), 100*saving),
+			Code: Postponed, Message: "starts at " + start.UTC().Format(time.RFC3339) + gain(atOnce, best),
 			Hint: "leave out energy.start_by to start at once",
 		}}
 	}
 	return w
+}
+
+// gain says how much cheaper and cleaner the energy of a later start is, as far as each is known.
+func gain(atOnce, later state.Rate) string {
+	words, mark := "", ": "
+	for _, part := range []struct {
+		before, after float64
+		less, more    string
+	}{
+		{atOnce.PricePerKWh, later.PricePerKWh, "cheaper", "dearer"},
+		{atOnce.GramsPerKWh, later.GramsPerKWh, "less CO2e", "more CO2e"},
+	} {
+		if part.before == 0 {
+			continue
+		}
+		percent, word := math.Round(100*(1-part.after/part.before)), part.less
+		if percent < 0 {
+			word = part.more
+		}
+		words += fmt.Sprintf("%s%.0f %% %s", mark, math.Abs(percent), word)
+		mark = ", "
+	}
+	return words
 }
 
 // length returns the time that a job is assumed to run on the fewest devices that it asks for.

@@ -12,7 +12,7 @@ func nightTime(minutes int) time.Time {
 }
 
 func TestBestStart(t *testing.T) {
-	rates := Rates{{nightTime(0), 4}, {nightTime(60), 2}, {nightTime(120), 1}, {nightTime(180), 3}, {nightTime(240), 0}}
+	rates := Rates{{From: nightTime(0), Cost: 4}, {From: nightTime(60), Cost: 2}, {From: nightTime(120), Cost: 1}, {From: nightTime(180), Cost: 3}, {From: nightTime(240)}}
 	for _, c := range []struct {
 		name                string
 		now, latest, length int
@@ -29,7 +29,11 @@ func TestBestStart(t *testing.T) {
 		{"before the forecast", -60, 200, 60, -60, 0},
 		{"a forecast that is over", 300, 400, 60, 300, 0},
 	} {
-		start, saving := rates.BestStart(nightTime(c.now), nightTime(c.latest), time.Duration(c.length)*time.Minute)
+		best, atOnce := rates.BestStart(nightTime(c.now), nightTime(c.latest), time.Duration(c.length)*time.Minute)
+		start, saving := best.From, 0.0
+		if atOnce.Cost > 0 {
+			saving = 1 - best.Cost/atOnce.Cost
+		}
 		if !start.Equal(nightTime(c.start)) || saving < c.saving-1e-9 || saving > c.saving+1e-9 {
 			t.Errorf("%s: %s saves %g, want %s and %g", c.name, start, saving, nightTime(c.start), c.saving)
 		}
@@ -41,11 +45,12 @@ func TestNoMinuteIsBetter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var rates Rates
 		for at := 0; at < 600; at += rapid.IntRange(1, 90).Draw(t, "gap") {
-			rates = append(rates, Rate{nightTime(at), rapid.Float64Range(0.1, 10).Draw(t, "cost")})
+			rates = append(rates, Rate{From: nightTime(at), Cost: rapid.Float64Range(0.1, 10).Draw(t, "cost")})
 		}
 		now, slack := rapid.IntRange(0, 300).Draw(t, "now"), rapid.IntRange(0, 300).Draw(t, "slack")
 		length := time.Duration(rapid.IntRange(1, 200).Draw(t, "length")) * time.Minute
-		start, saving := rates.BestStart(nightTime(now), nightTime(now+slack), length)
+		best, atOnce := rates.BestStart(nightTime(now), nightTime(now+slack), length)
+		start := best.From
 		if start.Before(nightTime(now)) || start.After(nightTime(now+slack)) {
 			t.Fatalf("starts at %s, from %d with %d minutes of slack", start, now, slack)
 		}
@@ -57,8 +62,8 @@ func TestNoMinuteIsBetter(t *testing.T) {
 			return
 		}
 		for m := now; m <= now+slack; m++ {
-			if cost, known := rates.Mean(nightTime(m), nightTime(m).Add(length)); known && cost < chosen*(1-LeastSaving)-1e-9 {
-				t.Fatalf("starts at %s for %g and saves %g, minute %d costs %g", start, chosen, saving, m, cost)
+			if cost, known := rates.Mean(nightTime(m), nightTime(m).Add(length)); known && cost.Cost < chosen.Cost*(1-LeastSaving)-1e-9 {
+				t.Fatalf("starts at %s for %+v instead of %+v, minute %d costs %+v", start, chosen, atOnce, m, cost)
 			}
 		}
 	})
