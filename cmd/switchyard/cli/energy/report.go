@@ -2,8 +2,12 @@
 package energy
 
 import (
+	"cmp"
 	"context"
+	"encoding/csv"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/grid"
@@ -171,19 +176,50 @@ func readDefaults(path string) (map[string]report.Default, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("--defaults: %w", err)
 	}
+	defer file.Close()
+	columns := []string{"name", "kwh", "hours"}
+	lines := csv.NewReader(file)
+	lines.FieldsPerRecord, lines.TrimLeadingSpace = len(columns), true
 	all := map[string]report.Default{}
-	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
-		name, rest, _ := strings.Cut(line, ",")
-		var kwh, hours float64
-		if n, err := fmt.Sscanf(rest, "%g,%g", &kwh, &hours); (err != nil || n != 2) && i > 0 {
-			return nil, fmt.Errorf("--defaults: line %d of %s: want name,kwh,hours", i+1, path)
-		} else if err == nil {
-			all[strings.TrimSpace(name)] = report.Default{Energy: unit.Energy(kwh * float64(unit.KilowattHour)), Seconds: hours * time.Hour.Seconds()}
+	for first := true; ; first = false {
+		fields, err := lines.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
 		}
+		if err != nil {
+			return nil, fmt.Errorf("--defaults: read %s: %w; want name,kwh,hours", path, err)
+		}
+		for i := range fields {
+			fields[i] = strings.TrimSpace(strings.TrimPrefix(fields[i], "\ufeff")) // spreadsheets mark the order of bytes
+		}
+		if first && slices.EqualFunc(fields, columns, strings.EqualFold) {
+			continue
+		}
+		kwh, err := amount(fields[1], access.MostEnergyKWh)
+		hours, hoursErr := amount(fields[2], mostHours)
+		if err = cmp.Or(err, hoursErr); fields[0] == "" {
+			err = errors.New("a name is missing")
+		}
+		if err != nil {
+			line, _ := lines.FieldPos(0)
+			return nil, fmt.Errorf("--defaults: line %d of %s: %w; want name,kwh,hours", line, path, err)
+		}
+		all[fields[0]] = report.Default{Energy: unit.Energy(kwh * float64(unit.KilowattHour)), Seconds: hours * time.Hour.Seconds()}
 	}
-	return all, nil
+}
+
+// mostHours is longer than any job runs.
+const mostHours = 1e6
+
+// amount reads a number above 0.
+func amount(s string, most float64) (float64, error) {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x > 0 && x <= most) {
+		return 0, fmt.Errorf("%.40q: want a number above 0, at most %g", s, most)
+	}
+	return x, nil
 }

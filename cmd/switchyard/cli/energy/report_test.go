@@ -72,7 +72,7 @@ func TestReportOfEnergy(t *testing.T) {
 		t.Errorf("%g g of CO2e", grams)
 	}
 	table := ask()
-	for _, words := range [][]string{{"JOB", "COST EUR", "SAVED"}, {"a", "resnet", "ann", "succeeded", "250 Wh", "-50 % energy, +25 % time"}, {"_idle", "500 Wh"}, {"Of 1.75 kWh (measured) jobs and their devices took 1.50 kWh, and 250 Wh (14.3 %) belongs to no job"}} {
+	for _, words := range [][]string{{"JOB", "COST EUR", "SAVED"}, {"a", "resnet", "ann", "succeeded", "250 Wh", "+50 % energy, -25 % time"}, {"_idle", "500 Wh"}, {"Of 1.75 kWh (measured) jobs and their devices took 1.50 kWh, and 250 Wh (14.3 %) belongs to no job"}} {
 		if !holdsLine(table, words) {
 			t.Errorf("no line with %q in\n%s", words, table)
 		}
@@ -147,6 +147,30 @@ func TestReportRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
+// TestDefaultsWithMistakes: a line that is no default is refused with its number.
+func TestDefaultsWithMistakes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "defaults.csv")
+	for text, want := range map[string]string{
+		"r,nan,inf\n":                      "line 1",
+		"r,0,0\n":                          "line 1",
+		"name,kwh,hours\nr,1,-2\n":         "line 2",
+		"r,0.0001,0.001 trailing junk,5\n": "line 1",
+		"r,0.0001,0.001 trailing junk\n":   "line 1",
+		"broken\nr,1,2\n":                  "line 1",
+		"name,energy,hours\nr,1,2\n":       "line 1",
+		"name,kwh,hours\nname,kwh,hours\n": "line 2",
+		"r,1,2\n\n,1,2\n":                  "line 3",
+		"r,1e300,2\n":                      "line 1",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if known, err := readDefaults(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, error %v, want %s", text, known, err, want)
+		}
+	}
+}
+
 // exampleReport is a month of made-up figures.
 // TestSavingAgainstTheGroupsOwnRuns has a job of a group that ran at another batch size than was submitted.
 func TestSavingAgainstTheGroupsOwnRuns(t *testing.T) {
@@ -158,14 +182,21 @@ func TestSavingAgainstTheGroupsOwnRuns(t *testing.T) {
 	clitest.Put(t, s.Bus, contract.Jobs, "a", job)
 	clitest.Put(t, s.Bus, contract.Groups, contract.GroupKey(spec), contract.Group{Taken: map[int]contract.GroupTotals{32: {Jobs: 2, EnergyJoules: 4 * 3.6e6, Seconds: 2 * 3000}}})
 	_, out, told := s.Run("report", "energy", "--since", "1d")
-	if !holdsLine(out, []string{"a", "resnet", "-50 % energy, +20 % time"}) {
+	if !holdsLine(out, []string{"a", "resnet", "+50 % energy, -20 % time"}) {
 		t.Errorf("%s%s", out, told)
 	}
 	defaults := filepath.Join(t.TempDir(), "defaults.csv")
 	if err := os.WriteFile(defaults, []byte("resnet,4,1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, out, told := s.Run("report", "energy", "--since", "1d", "--defaults", defaults); !holdsLine(out, []string{"a", "-75 % energy, +0 % time"}) {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(defaults), "cheaper.csv"), []byte("\ufeffName, kWh, hours\n\"resnet\", 0.5, 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cheaper := filepath.Join(filepath.Dir(defaults), "cheaper.csv")
+	if _, out, told := s.Run("report", "energy", "--since", "1d", "--defaults", cheaper); !holdsLine(out, []string{"a", "-100 % energy, +50 % time"}) {
+		t.Errorf("a job that used more than its default saved nothing: %s%s", out, told)
+	}
+	if _, out, told := s.Run("report", "energy", "--since", "1d", "--defaults", defaults); !holdsLine(out, []string{"a", "+75 % energy, +0 % time"}) {
 		t.Errorf("a file goes before the group's runs: %s%s", out, told)
 	}
 }

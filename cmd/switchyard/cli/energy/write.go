@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,12 +136,13 @@ func part(figure string, ratio float64) string {
 	return fmt.Sprintf("%s (of %.0f %%)", figure, 100*ratio)
 }
 
-// savedCell is the energy saved compared to the default configuration, and the additional time.
+// savedCell is the energy and the time saved compared to the default configuration, below 0 if the job took more.
 func savedCell(r report.Row) string {
 	if r.Saving == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%+.0f %% energy, %+.0f %% time", -100*r.Saving.EnergyRatio, 100*r.Saving.TimePenaltyRatio)
+	percent := func(ratio float64) float64 { return math.Round(100*ratio) + 0 } // nothing saved is +0
+	return fmt.Sprintf("%+.0f %% energy, %+.0f %% time", percent(r.Saving.EnergyRatio), percent(-r.Saving.TimePenaltyRatio))
 }
 
 // reportRows are all figures, for programs. An empty cell is an unknown figure.
