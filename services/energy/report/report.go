@@ -112,11 +112,11 @@ type Report struct {
 
 // Make computes the report of a question from the hours of all nodes.
 func Make(q Question, hours []Hour) Report {
-	r := Report{By: q.By, From: q.From, To: q.To, Rows: []Row{}, Total: Row{Key: "total"}}
+	r := Report{By: q.By, From: q.From, To: q.To, Rows: []Row{}, Total: newRow("total"), Days: []Day{}}
 	rows, days := map[string]*Row{}, map[time.Time]*Day{}
 	row := func(key string) *Row {
 		if rows[key] == nil {
-			rows[key] = &Row{Key: key}
+			rows[key] = new(newRow(key))
 		}
 		return rows[key]
 	}

@@ -116,6 +116,11 @@ func whole(a train.Account) train.Account {
 	return a
 }
 
+// newRow returns a row without energy. What it lists is empty, not nil: it is written as JSON.
+func newRow(key string) Row {
+	return Row{Key: key, Components: map[string]unit.Energy{}, Methods: []string{}}
+}
+
 func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
 	if r.members == nil {
 		r.members = map[train.JobID]bool{}
@@ -137,9 +142,6 @@ func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
 
 // add adds energy of a component at a price.
 func (r *Row) add(component string, e unit.Energy, methods []string, price hourPrice) {
-	if r.Components == nil {
-		r.Components = map[string]unit.Energy{}
-	}
 	r.Components[component] += e
 	r.Energy += e
 	for _, m := range methods {

@@ -171,6 +171,14 @@ func TestDefaultsWithMistakes(t *testing.T) {
 	}
 }
 
+// TestAReportOfNothing: in JSON, lists without entries are empty and never null.
+func TestAReportOfNothing(t *testing.T) {
+	_, out, told := clitest.New(t, Command).Run("report", "energy", "--since", "1d", "-o", "json")
+	if !strings.Contains(out, `"days": []`) || strings.Contains(out, "null") {
+		t.Errorf("%s%s", out, told)
+	}
+}
+
 // exampleReport is a month of made-up figures.
 // TestSavingAgainstTheGroupsOwnRuns has a job of a group that ran at another batch size than was submitted.
 func TestSavingAgainstTheGroupsOwnRuns(t *testing.T) {
