@@ -78,7 +78,7 @@ func (b *Bus) snapshot(ctx context.Context, stream string, w io.Writer) (s Snaps
 	for {
 		m, err := nextPiece(ctx, pieces)
 		if err != nil {
-			return s, err
+			return s, b.cause(err)
 		}
 		if len(m.Data) == 0 {
 			return s, endOfSnapshot(m)
@@ -247,6 +247,28 @@ func (b *Bus) PutBack(ctx context.Context, bucket, key string, data []byte) (put
 		return false, fmt.Errorf("write %s/%s: %w", bucket, key, b.cause(err))
 	}
 	return true, nil
+}
+
+// Keys returns the keys of a bucket that have a value; none if there is no such bucket.
+func (b *Bus) Keys(ctx context.Context, bucket string) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotSilence)
+	defer cancel()
+	kv, err := b.js.KeyValue(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucket, b.cause(err))
+	}
+	list, err := kv.ListKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the keys of %s: %w", bucket, b.cause(err))
+	}
+	keys := map[string]bool{}
+	for key := range list.Keys() {
+		keys[key] = true
+	}
+	return keys, b.cause(ctx.Err())
 }
 
 // Delete removes a stream with all that it has.

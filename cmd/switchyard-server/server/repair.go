@@ -21,7 +21,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver/backup"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/services/admission"
 )
 
@@ -43,6 +45,11 @@ With --from FILE the keys that buckets lack are put back from a backup or a snap
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.dir = cmp.Or(r.dir, a.DataDir())
+			if r.from != "" {
+				if _, _, err := backup.Check(r.from); err != nil {
+					return exit.Errorf(exit.Failed, "name a file of `switchyard backup`, or one in bus-snapshots of the data folder", "%v", err)
+				}
+			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 				r.bus = b
 				return r.run(ctx)
@@ -97,7 +104,7 @@ func (r *repair) run(ctx context.Context) error {
 		fmt.Fprintln(r.Stdout, "nothing is wrong")
 		return nil
 	case r.check:
-		return exit.Errorf(exit.Failed, "`switchyard repair` without --check does what it says above", "%d findings", r.found)
+		return exit.Errorf(exit.Failed, "`switchyard repair` without --check does what it says above", "%s", render.Plural(r.found, "finding"))
 	}
 	return nil
 }
@@ -266,22 +273,47 @@ func (r *repair) keys(ctx context.Context) error {
 		if k.Made == contract.Observed {
 			continue
 		}
-		err := r.say(ctx, "bucket "+k.Name, "keys that it lacks are put back from "+r.from, func(ctx context.Context) error {
+		lacking, err := backup.Lacking(ctx, r.bus, r.from, k.Name)
+		if err != nil {
+			return err
+		}
+		if lacking == 0 {
+			continue
+		}
+		err = r.say(ctx, fmt.Sprintf("bucket %s lacks %s", k.Name, render.Plural(lacking, "key")), "what it lacks is put back from "+r.from, func(ctx context.Context) error {
 			put, err := backup.PutBack(ctx, r.bus, r.from, k.Name)
-			fmt.Fprintf(r.Stdout, "    %d records\n", put)
+			fmt.Fprintf(r.Stdout, "    %s\n", render.Plural(put, "record"))
+			if k.Name == string(contract.Jobs) {
+				err = errors.Join(err, r.bus.FoldAgain(ctx, k.Name))
+			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return r.bus.FoldAgain(ctx, string(contract.Jobs))
+	return nil
+}
+
+// foldPatience is how long repair waits for admission to fold the register again.
+const foldPatience = 15 * time.Second
+
+// whole returns nil if the register is whole, and waits for that if it may become so.
+func (r *repair) whole(ctx context.Context) (err error) {
+	waiting, cancel := context.WithTimeout(ctx, foldPatience)
+	defer cancel()
+	for range tick.Every(waiting, 200*time.Millisecond) {
+		if err = r.bus.Whole(ctx, string(contract.Jobs)); !errors.Is(err, bus.ErrPartial) || r.check {
+			break
+		}
+	}
+	return err
 }
 
 // register compares the register with its stream.
 func (r *repair) register(ctx context.Context) error {
 	again := func(ctx context.Context) error { return r.bus.FoldAgain(ctx, string(contract.Jobs)) }
-	if err := r.bus.Whole(ctx, string(contract.Jobs)); err != nil {
+	if err := r.whole(ctx); err != nil {
 		return r.say(ctx, fmt.Sprintf("the register is not whole: %v", err), "admission folds it again from JOBS: is it running?", func(context.Context) error { return nil })
 	}
 	differences, lost, err := admission.Compare(ctx, r.bus)

@@ -266,28 +266,50 @@ func announced() []string {
 
 // PutBack writes those keys of a bucket that a backup has and the bus has not. It returns their number.
 func PutBack(ctx context.Context, b *bus.Bus, path, bucket string) (put int, err error) {
-	prefix := "$KV." + bucket + "."
-	_, err = Read(path, func(name string, _ bus.Snapshot, r io.Reader) error {
+	err = values(path, bucket, func(key string, h *archive.Header, r io.Reader) error {
+		data, err := io.ReadAll(io.LimitReader(r, h.HeaderSize+h.PayloadSize))
+		if err != nil {
+			return err
+		}
+		done, err := b.PutBack(ctx, bucket, key, data[h.HeaderSize:])
+		if done {
+			put++
+		}
+		return err
+	})
+	return put, err
+}
+
+// Lacking returns how many keys PutBack would write.
+func Lacking(ctx context.Context, b *bus.Bus, path, bucket string) (lacking int, err error) {
+	there, err := b.Keys(ctx, bucket)
+	if err != nil {
+		return 0, err
+	}
+	err = values(path, bucket, func(key string, _ *archive.Header, _ io.Reader) error {
+		if !there[key] {
+			lacking++
+		}
+		return nil
+	})
+	return lacking, err
+}
+
+// values calls f with each key of a bucket that has a value in a backup.
+func values(path, bucket string, f func(key string, h *archive.Header, r io.Reader) error) error {
+	_, err := Read(path, func(name string, _ bus.Snapshot, r io.Reader) error {
 		if name != "KV_"+bucket {
 			return nil
 		}
 		return each(r, func(h *archive.Header, r io.Reader) error {
-			key, is := strings.CutPrefix(h.Name, prefix)
+			key, is := strings.CutPrefix(h.Name, "$KV."+bucket+".")
 			if !is || h.PayloadSize == 0 { // a marker: the key was deleted
 				return nil
 			}
-			data, err := io.ReadAll(io.LimitReader(r, h.HeaderSize+h.PayloadSize))
-			if err != nil {
-				return err
-			}
-			done, err := b.PutBack(ctx, bucket, key, data[h.HeaderSize:])
-			if done {
-				put++
-			}
-			return err
+			return f(key, h, r)
 		})
 	})
-	return put, err
+	return err
 }
 
 // RaiseLast copies a snapshot whose stream then goes on after a sequence: a stream that has lost its newest messages
