@@ -40,16 +40,28 @@ Not in the file: the output, working folders, checkpoints and secrets of jobs. T
 			}
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 				_, err := backup.Write(ctx, b, path, time.Now(), func(string) bool { return true })
-				if _, unwritten := errors.AsType[*fs.PathError](err); unwritten {
-					return exit.Errorf(exit.Failed, "name a file in a folder that exists and has room", "%v", err)
-				}
 				if err != nil {
-					return exit.Errorf(exit.Failed, "`switchyard repair` says what is damaged", "%v", err)
+					return unwritten(err)
 				}
 				return a.tellBackup(path)
 			})
 		},
 	}
+}
+
+// unwritten says what to do about a backup that was not written.
+func unwritten(err error) error {
+	_, path := errors.AsType[*fs.PathError](err)
+	_, link := errors.AsType[*os.LinkError](err)
+	switch {
+	case path || link:
+		return exit.Errorf(exit.Failed, "name a file in a folder that exists and has room", "%v", err)
+	case errors.Is(err, bus.ErrAway):
+		return exit.Errorf(exit.Unreachable, "make the backup again when the bus is back", "%v", err)
+	case errors.Is(err, context.Canceled):
+		return err
+	}
+	return exit.Errorf(exit.Failed, "`switchyard repair` says what is damaged", "%v", err)
 }
 
 // tellBackup reads a backup back and prints what it holds.
@@ -107,8 +119,8 @@ func restore(ctx context.Context, path, dir string) (head backup.Head, err error
 	if _, err := os.Stat(place); !errors.Is(err, os.ErrNotExist) {
 		return head, exit.Errorf(exit.Failed, "move it away, or name another --data-dir", "%s is there: a restore overwrites nothing", place)
 	}
-	making, err := os.MkdirTemp(dir, "bus.restoring-")
-	if err != nil {
+	making := filepath.Join(dir, "bus.restoring") // what is there, a restore that was killed has left
+	if err := errors.Join(os.RemoveAll(making), os.Mkdir(making, 0o700)); err != nil {
 		return head, err
 	}
 	defer func() { _ = os.RemoveAll(making) }()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats-server/v2/server/archive"
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -41,14 +43,18 @@ const (
 // ErrFile reports that a file is no backup, or not a complete one.
 var ErrFile = errors.New("not a complete backup of Switchyard")
 
-// Write writes the chosen streams of a bus to path, which appears once it is complete and on the disk. It returns their
-// names.
+// Write writes the chosen streams of a bus to path, which appears once it is complete and on the disk. It replaces a
+// file, also one that path is a link to, and nothing else. It returns the names of the streams.
 func Write(ctx context.Context, b *bus.Bus, path string, at time.Time, chosen func(stream string) bool) (written []string, err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	path, err = target(path)
 	if err != nil {
 		return nil, fmt.Errorf("make the backup: %w", err)
 	}
-	defer func() { _ = os.Remove(file.Name()) }()
+	file, err := unfinished(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("make the backup: %w", err)
+	}
+	defer func() { _ = file.Close(); _ = os.Remove(file.Name()) }()
 	out := tar.NewWriter(file)
 	names, err := b.Streams(ctx)
 	if err == nil {
@@ -63,7 +69,7 @@ func Write(ctx context.Context, b *bus.Bus, path string, at time.Time, chosen fu
 	if err == nil {
 		err = add(out, completeName, written)
 	}
-	if err = errors.Join(err, out.Close(), file.Sync(), file.Close()); err != nil {
+	if err = errors.Join(err, out.Close(), file.Sync()); err != nil {
 		return nil, fmt.Errorf("write the backup: %w", err)
 	}
 	if err := os.Rename(file.Name(), path); err != nil {
@@ -72,13 +78,75 @@ func Write(ctx context.Context, b *bus.Bus, path string, at time.Time, chosen fu
 	return written, installation.SyncFolder(filepath.Dir(path))
 }
 
+// target follows links to the file that is to be written.
+func target(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) && !installation.Exists(path) {
+		return path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(real)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "replace", Path: path, Err: errIrregular}
+	}
+	return real, err
+}
+
+var errIrregular = errors.New("it is there, and is no file")
+
+// unfinishedName begins the names of backups that are being written. Their writers have locked them.
+const unfinishedName = ".switchyard-backup."
+
+// unfinished makes the file of a backup in a folder, and removes those of writers that were killed.
+func unfinished(dir string) (*os.File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), unfinishedName) {
+			continue
+		}
+		left, err := installation.OpenRegular(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // it is another user's, or gone
+		}
+		if unix.Flock(int(left.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(left.Name())
+		}
+		_ = left.Close()
+	}
+	file, err := os.CreateTemp(dir, unfinishedName+"*")
+	if err != nil {
+		return nil, err
+	}
+	// Without a lock, as on some network file systems, nobody removes the file of another.
+	_ = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	return file, nil
+}
+
+// spoolIn makes a file in a folder that is gone once it is closed, or the process has ended.
+func spoolIn(dir string) (*os.File, error) {
+	file, err := os.CreateTemp(dir, ".switchyard-spool.*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
 // writeStream adds a stream. A tar wants sizes first, so the snapshot goes to a file of its own before.
 func writeStream(ctx context.Context, b *bus.Bus, out *tar.Writer, dir, name string) error {
-	spool, err := os.CreateTemp(dir, ".snapshot.*")
+	spool, err := spoolIn(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
+	defer spool.Close() //nolint:errcheck // nobody needs it any more
 	s, err := b.Snapshot(ctx, name, spool)
 	if err != nil {
 		return err
@@ -150,11 +218,11 @@ func whole(ctx context.Context, b *bus.Bus, name string, s bus.Snapshot, r io.Re
 
 // Verify reads a stream, and returns ErrDamaged if its server cannot read all of it.
 func Verify(ctx context.Context, b *bus.Bus, stream string) error {
-	spool, err := os.CreateTemp("", "switchyard-*")
+	spool, err := spoolIn("")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = spool.Close(); _ = os.Remove(spool.Name()) }()
+	defer spool.Close() //nolint:errcheck // nobody needs it any more
 	s, err := b.Snapshot(ctx, stream, spool)
 	if err != nil {
 		return err
