@@ -49,6 +49,9 @@ func (c *Common) Declare(set *config.Set) {
 		if c.BusReplicas != 1 && c.BusReplicas != 3 && c.BusReplicas != 5 {
 			return errors.New("want 1, 3 or 5")
 		}
+		if c.BusReplicas > 1 && !set.Given("nats") {
+			return errors.New("want 1 without bus.url: the embedded bus is one server")
+		}
 		return nil
 	})
 	s.Int(&c.Port, "port", 4222, "port of the embedded bus on 127.0.0.1 (0: a free one)").Flag().Between(0, 65535)
@@ -63,10 +66,7 @@ func (c *Common) Declare(set *config.Set) {
 	})
 	s = set.Section("process", "Logs and health of each process.")
 	s.String(&c.HTTP, "http", "127.0.0.1:0", "address of /healthz, /readyz and /metrics (port 0: a free one, printed in the log)").Flag().Check(func() error {
-		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
-			return errors.New("want host:port, e.g. 127.0.0.1:9100")
-		}
-		return nil
+		return hostPort(c.HTTP, "127.0.0.1:9100")
 	})
 	s.String(&c.LogLevel, "log-level", "info", "lowest level that is logged").Flag().OneOf("debug", "info", "warn", "error").AnyCase()
 	s.String(&c.LogFormat, "log-format", "text", "form of the log").Flag().OneOf("text", "json")
@@ -99,6 +99,13 @@ func (c *Common) NewLogger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+func hostPort(address, example string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("want host:port, e.g. %s", example)
+	}
+	return nil
 }
 
 func absolute(path string) error {

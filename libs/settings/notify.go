@@ -29,8 +29,14 @@ type Notify struct {
 func (c *Notify) declare(s *config.Section) {
 	s.TextMap(&c.Users, "notify-users", "recipient that is notified of the end of each job of a user, by user: a URL, mailto:ADDRESS or command:NAME").Check(func() error {
 		for _, user := range slices.Sorted(maps.Keys(c.Users)) {
-			if _, ok := train.ParseNotify(c.Users[user]); !ok {
+			n, ok := train.ParseNotify(c.Users[user])
+			switch {
+			case !ok:
 				return fmt.Errorf("%s=%s: want a URL of http or https, mailto:ADDRESS or command:NAME", user, c.Users[user])
+			case n.Command != "" && c.Commands[n.Command] == "":
+				return fmt.Errorf("%s=%s: admission.notify_commands has no %s", user, c.Users[user], n.Command)
+			case n.Mail != "" && c.SMTP == "":
+				return fmt.Errorf("%s=%s: no mail is sent without admission.notify_smtp", user, c.Users[user])
 			}
 		}
 		return nil
@@ -52,7 +58,12 @@ func (c *Notify) declare(s *config.Section) {
 		}
 		return nil
 	})
-	s.String(&c.SMTP, "notify-smtp", "", "mail server, as HOST:PORT (empty: no mail is sent)")
+	s.String(&c.SMTP, "notify-smtp", "", "mail server, as HOST:PORT (empty: no mail is sent)").Check(func() error {
+		if c.SMTP == "" {
+			return nil
+		}
+		return hostPort(c.SMTP, "mail.example.com:25")
+	})
 	s.String(&c.From, "notify-from", "switchyard@localhost", "sender of mails").Check(func() error {
 		if _, err := mail.ParseAddress(c.From); err != nil || strings.ContainsAny(c.From, "<>\r\n") {
 			return errors.New("want an address such as switchyard@example.com")

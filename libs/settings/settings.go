@@ -2,7 +2,7 @@
 // default, bounds and meaning. The services take their part of it as they start; the command line checks and shows a
 // file without them.
 //
-// Checks that need more than the value itself (a file, a machine, another setting) belong to the service.
+// Checks that need a file or the machine belong to the service.
 package settings
 
 import (

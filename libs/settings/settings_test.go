@@ -144,6 +144,26 @@ data: {dir: here}
 }
 
 // A flag of an earlier version never vanishes: each answers with what has taken its place.
+// What fits no other setting is refused before anything starts.
+func TestSettingsFitEachOther(t *testing.T) {
+	for text, want := range map[string]string{
+		"bus: {replicas: 3}":                                 "bus.replicas 3: want 1 without bus.url",
+		"admission: {notify_smtp: host}":                     "admission.notify_smtp host: want host:port, e.g. mail.example.com:25",
+		`admission: {notify_users: {ann: "command:page"}}`:   "ann=command:page: admission.notify_commands has no page",
+		`admission: {notify_users: {ann: "mailto:ann@lab"}}`: "ann=mailto:ann@lab: no mail is sent without admission.notify_smtp",
+		`bus: {replicas: 3, url: "nats://a:4222"}`:           "",
+		`admission: {notify_smtp: "host:25", notify_users: {ann: "command:page", bob: "mailto:bob@lab"}, notify_commands: {page: /bin/page}}`: "",
+	} {
+		_, _, err := load(t, text, nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, _, err := load(t, "bus: {replicas: 3}", []string{"SWITCHYARD_NATS=nats://a:4222"}); err != nil {
+		t.Errorf("the bus is named by the environment: %v", err)
+	}
+}
+
 func TestFlagsOfEarlierVersionsAreAnswered(t *testing.T) {
 	_, set := settings.New()
 	for _, s := range set.All() {
