@@ -185,6 +185,12 @@ func TestDamageIsToldAndRepaired(t *testing.T) {
 	if j := jobs["long"]; j.State != train.StateSucceeded || j.EpochsDone != epochs["long"] || j.Restarts > 0 {
 		t.Errorf("%s after %d epochs and %d restarts: %s", j.State, j.EpochsDone, j.Restarts, j.Message)
 	}
+	c.eventually("nothing is wrong any more", func() error {
+		if code, out := c.command("repair", "--check", "--nats", c.url(), "--data-dir", c.data); code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
 	log, err := os.ReadFile(filepath.Join(c.dir, "up.log"))
 	if err != nil {
 		t.Fatal(err)
