@@ -98,6 +98,7 @@ func (b *Bus) acknowledgeAll(ctx context.Context, last jetstream.Msg) error {
 // recreates the consumer. Meanwhile a second one marks its place: even after a crash nobody reads again what was
 // acknowledged.
 func (b *Bus) takeOver(ctx context.Context, stream, name string, filters []string, most int) (jetstream.Consumer, error) {
+	b.meter.setAside(name, 0)
 	try, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	t := taking{b.js, stream, jetstream.ConsumerConfig{

@@ -290,7 +290,7 @@ func protect(handle func() error) (err error) {
 func (b *Bus) setAside(ctx context.Context, consumer, stream string, m Message, reason error) error {
 	const excerpt = 4 << 10
 	b.log.Warn("message set aside", "consumer", consumer, "subject", m.Subject, "sequence", m.Sequence, "reason", reason)
-	b.meter.setAside(consumer)
+	b.meter.setAside(consumer, 1)
 	return b.Publish(ctx, event.Fact{
 		Subject: event.Subject{Entity: "poison", ID: consumer, Fact: event.FactSetAside, Version: 1},
 		Key:     fmt.Sprintf("poison/%s/%d/%s", stream, m.Sequence, consumer),

@@ -342,9 +342,11 @@ func decoded[T any](k *KV[T], f func(Entry[T], bool)) message {
 
 // emit skips what f cannot read.
 func (k *KV[T]) emit(f func(key string, revision uint64, data []byte) error) message {
+	consumer := "bucket " + k.bucket
+	k.bus.meter.setAside(consumer, 0)
 	return func(key string, revision uint64, data []byte) {
 		if err := f(key, revision, data); err != nil {
-			k.bus.meter.setAside("bucket " + k.bucket)
+			k.bus.meter.setAside(consumer, 1)
 			k.bus.log.Error("watch skips a value", "bucket", k.bucket, "key", key, "error", err)
 		}
 	}

@@ -71,9 +71,10 @@ type Meter struct {
 	// Wrote is called with the time from a write to its acknowledgement, which includes the wait for its turn and a sync
 	// of the server's disk.
 	Wrote func(took time.Duration)
-	// Reconnected is called when the server is back, SetAside with each message that becomes poison.
+	// Reconnected is called when the server is back. SetAside is called with the messages of a consumer that become
+	// poison; with none when it begins, so that its first ones are seen as growth.
 	Reconnected func()
-	SetAside    func(consumer string)
+	SetAside    func(consumer string, messages int)
 
 	mu   sync.Mutex
 	lags map[string]Lag
@@ -123,8 +124,8 @@ func (m *Meter) reconnected() {
 	}
 }
 
-func (m *Meter) setAside(consumer string) {
+func (m *Meter) setAside(consumer string, messages int) {
 	if m != nil && m.SetAside != nil {
-		m.SetAside(consumer)
+		m.SetAside(consumer, messages)
 	}
 }

@@ -1,12 +1,20 @@
 package bus_test
 
 import (
+	"context"
+	"slices"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 func TestUsage(t *testing.T) {
@@ -38,4 +46,39 @@ func TestUsage(t *testing.T) {
 	if !(bus.Usage{Bytes: 8, MaxBytes: 10, Refuses: true}).AlmostFull() || (bus.Usage{Bytes: 9, MaxBytes: 10}).AlmostFull() || (bus.Usage{Bytes: 9}).Share() != 0 {
 		t.Error("fullness is reported wrongly")
 	}
+}
+
+// A counter that begins with what it counts first does not grow by that, and alerts watch growth.
+func TestAConsumerCountsFromZero(t *testing.T) {
+	var mu sync.Mutex
+	var counted []string
+	meter := &bus.Meter{SetAside: func(consumer string, messages int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if messages == 0 {
+			counted = append(counted, consumer)
+		}
+	}}
+	b := bustest.ConnectWith(t, bus.Config{URL: bustest.Start(t).URL(), Name: "admission", Meter: meter})
+	records, err := bus.OpenKV(within(t), b, contract.Jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	var reading conc.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	reading.Go(func() {
+		_ = b.Consume(ctx, bus.Consumer{Name: "one", Stream: event.StreamJobs, Handle: func(context.Context, bus.Message) ([]event.Fact, error) { return nil, nil }})
+	})
+	reading.Go(func() { _ = records.Watch(ctx, func(bus.Entry[train.Job], bool) {}, nil) })
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		mu.Lock()
+		done := slices.Contains(counted, "one") && slices.Contains(counted, "bucket jobs")
+		mu.Unlock()
+		if done {
+			return
+		}
+	}
+	t.Errorf("counted from 0: %v", counted)
 }

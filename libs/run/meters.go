@@ -21,7 +21,7 @@ func newBusMeter(r prometheus.Registerer) *bus.Meter {
 	aside := auto.NewCounterVec(prometheus.CounterOpts{Name: "switchyard_bus_poison_total", Help: "Messages that no repetition makes good, set aside in POISON."}, []string{"consumer"})
 	m := &bus.Meter{
 		Wrote: func(took time.Duration) { wrote.Observe(took.Seconds()) }, Reconnected: reconnects.Inc,
-		SetAside: func(consumer string) { aside.WithLabelValues(consumer).Inc() },
+		SetAside: func(consumer string, messages int) { aside.WithLabelValues(consumer).Add(float64(messages)) },
 	}
 	r.MustRegister(lags{m})
 	return m
