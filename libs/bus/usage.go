@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
@@ -37,25 +39,25 @@ func (u Usage) AlmostFull() bool { return u.Refuses && u.Share() >= almostFull }
 func (b *Bus) Usage(ctx context.Context) ([]Usage, error) {
 	var all []Usage
 	for _, s := range event.Streams() {
-		u, err := b.usage(ctx, s.Name)
+		u, err := b.UsageOf(ctx, s.Name)
 		if err != nil {
 			return nil, err
 		}
-		u.Refuses = !s.DropOld
 		all = append(all, u)
 	}
 	for _, k := range contract.Buckets() {
-		u, err := b.usage(ctx, "KV_"+k.Name)
+		u, err := b.UsageOf(ctx, bucketPrefix+k.Name)
 		if err != nil {
 			return nil, err
 		}
-		u.Name, u.Refuses = k.Name, true
+		u.Name = k.Name
 		all = append(all, u)
 	}
 	return all, nil
 }
 
-func (b *Bus) usage(ctx context.Context, stream string) (Usage, error) {
+// UsageOf reads how full a stream is.
+func (b *Bus) UsageOf(ctx context.Context, stream string) (Usage, error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
@@ -63,7 +65,7 @@ func (b *Bus) usage(ctx context.Context, stream string) (Usage, error) {
 		return Usage{}, fmt.Errorf("open stream %s: %w", stream, b.cause(err))
 	}
 	info := s.CachedInfo()
-	return Usage{Name: stream, Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes}, nil
+	return Usage{stream, int64(info.State.Bytes), info.Config.MaxBytes, info.Config.Discard == jetstream.DiscardNew}, nil
 }
 
 // Meter counts what connections do. It may be shared by several. A nil Meter counts nothing.

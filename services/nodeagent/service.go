@@ -163,6 +163,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	work.Go(func(ctx context.Context) error { return t.pods.Watch(ctx, placed.observe, nil) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
+	work.Go(api.RunHeld)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// The job API is not announced, and nothing is measured, before the attempts are known.
 	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, owner, describe, exits, p) }))

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,7 +36,9 @@ type API struct {
 
 	sessions sessions
 	// beats are the heartbeats that wait for the bus.
-	beats    *beats
+	beats *beats
+	// full is set while JOBS is almost full.
+	full     atomic.Bool
 	dropped  prometheus.Counter
 	requests *prometheus.CounterVec
 }
@@ -64,7 +67,7 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// New makes an API. The caller runs the loops: RunHeartbeats, and the outbox's with DeliverKept.
+// New makes an API. The caller runs the loops: RunHeartbeats, RunHeld, and the outbox's with DeliverKept.
 func New(c Config) *API {
 	auto := promauto.With(c.Metrics)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "switchyard_nodeagent_outbox_facts", Help: "Facts on disk that wait for the bus."},

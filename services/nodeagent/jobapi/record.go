@@ -59,6 +59,9 @@ func (d effect) key() string {
 	if r.OutputRead {
 		return fmt.Sprintf("output_read/%s/%d", r.Job, r.Attempt)
 	}
+	if r.Checkpoint != "" {
+		return fmt.Sprintf("report/%s/%d/checkpoint/%d/%d/%s", r.Job, r.Attempt, r.CheckpointEpochs, r.CheckpointStep, r.Checkpoint)
+	}
 	return fmt.Sprintf("report/%s/%d/%d/%s", r.Job, r.Attempt, r.EpochsDone, r.Ended)
 }
 
@@ -114,11 +117,7 @@ func (r *recorder) keep(ctx context.Context, s *session, d effect) error {
 			return nil
 		}
 	}
-	data, encodeErr := json.Marshal(d)
-	if encodeErr != nil {
-		return fmt.Errorf("encode %s: %w", d.key(), encodeErr)
-	}
-	if putErr := r.box.Put(d.key(), data); putErr != nil {
+	if putErr := r.putAside(d); putErr != nil {
 		return errors.Join(err, putErr)
 	}
 	s.learn(d.Report)
@@ -225,11 +224,7 @@ func (r *recorder) note(ctx context.Context, s *session, change train.AttemptRep
 func (r *recorder) withdrawStop(c call) {
 	s := c.session
 	d := effect{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: !c.overheard}, NotStopped: true}
-	data, err := json.Marshal(d)
-	if err == nil {
-		err = r.box.Put(d.key(), data)
-	}
-	if err != nil {
+	if err := r.putAside(d); err != nil {
 		r.log.Error("the record may have a stop answer that was not given", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
 	}
 }

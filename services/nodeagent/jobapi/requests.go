@@ -164,6 +164,7 @@ func (a *API) endEpoch(ctx context.Context, c call) (answer, *refusal) {
 
 // signalEnd takes the end of a job as older libraries report it.
 func (a *API) signalEnd(ctx context.Context, c call) (answer, *refusal) {
+	a.releaseLast(ctx, c)
 	return answer{text: okText}, a.record(ctx, c, nil, train.AttemptReport{Ended: endFinished})
 }
 
@@ -296,6 +297,7 @@ func (a *API) end(ctx context.Context, c call) (answer, *refusal) {
 		}
 		change.EpochsDone = int(*b.EpochsDone)
 	}
+	a.releaseLast(ctx, c)
 	return answer{json: struct{}{}}, a.record(ctx, c, nil, change)
 }
 
@@ -313,7 +315,7 @@ func (a *API) record(ctx context.Context, c call, fact *event.Fact, change train
 	change.Job, change.Attempt, change.Spoke = c.session.attempt.Job, c.session.attempt.Number, !c.overheard
 	d, err := newEffect(fact, c.now, change)
 	if err == nil {
-		err = a.keep(ctx, c.session, d)
+		err = a.keep(ctx, c.session, a.thin(c.session, d, c.now))
 	}
 	if err != nil {
 		a.log.Error("report not stored", "job", change.Job, "attempt", change.Attempt, "error", err)

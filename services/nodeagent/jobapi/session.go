@@ -1,8 +1,12 @@
 package jobapi
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -21,8 +25,13 @@ type session struct {
 	// report is the record in the bucket as last read or written; loaded is set once it was read.
 	report train.AttemptReport
 	loaded bool
-	// recorded is the highest number of epochs with a stored fact.
+	// recorded is the highest number of epochs that was reported.
 	recorded int
+	// allowance is what its facts may still take of JOBS, in bytes. held are those that have to wait, by subject: the
+	// newest of each. thinned is set once one had to.
+	allowance *rate.Limiter
+	held      map[string]effect
+	thinned   bool
 	// beats is when the last heartbeat of a rank was accepted.
 	beats map[int64]time.Time
 	// running sums up the current epoch, as rank 0 sees it, and steps is how far it is.
@@ -57,7 +66,7 @@ func (t *tally) step(seconds float64, steps int64, memory unit.Bytes) {
 }
 
 func newSession(a train.Attempt) *session {
-	return &session{attempt: a, newest: a, beats: map[int64]time.Time{}, answers: map[int64]bool{}}
+	return &session{attempt: a, newest: a, beats: map[int64]time.Time{}, answers: map[int64]bool{}, allowance: newAllowance(), held: map[string]effect{}}
 }
 
 // update stores the present state of the attempt.
@@ -143,7 +152,7 @@ func (s *session) learn(r train.AttemptReport) {
 	s.report, s.loaded = merge(s.report, r), true
 }
 
-// epochsRecorded raises and returns the highest number of epochs with a stored fact.
+// epochsRecorded raises and returns the highest number of epochs that was reported.
 func (s *session) epochsRecorded(kept int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,4 +188,10 @@ func (s *sessions) of(a train.Attempt, stale func(train.Attempt) bool) *session 
 	made := newSession(a)
 	s.byJob[a.Job] = made
 	return made
+}
+
+func (s *sessions) all() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.byJob))
 }
