@@ -351,6 +351,9 @@ func TestAPersonWhoAsksTooOftenWaits(t *testing.T) {
 	if _, err := b.bus.Last(b.ctx, event.StreamJobs, event.JobSubject("second", event.FactSubmitted)); err == nil {
 		t.Error("it is stored")
 	}
+	if status, p := ask[api.Problem](b, "GET", "/api/v1/jobs/first/epochs"); status != http.StatusTooManyRequests {
+		t.Errorf("the epochs of a job: %d %+v", status, p)
+	}
 	key, _ := access.Key(userOf(askerUID))
 	told, err := b.bus.Last(b.ctx, event.StreamAccess, event.Subject{Entity: event.EntityAccess, ID: key, Fact: event.FactRefused, Version: 1})
 	if err != nil {

@@ -42,6 +42,7 @@ type server struct {
 	refusals, floods *audit.Refusals
 	rates            *throttle.Rates
 	uploading        *uploading
+	reading          *reading
 	terminals        *openTerminals
 	now              func() time.Time
 	// closing is closed when the service stops: streams end then.
@@ -223,7 +224,11 @@ func (s server) detail(route api.Route, r *http.Request) (d view.Detail, positio
 	if err == nil && access.May(person, access.SeeSpec, ownerOf(d.Job)) != nil {
 		d = d.Public()
 	} else if err == nil {
-		err = s.bus.Stored(r.Context(), event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
+		ctx, cancel := context.WithTimeout(r.Context(), waiting)
+		defer cancel()
+		err = s.reading.do(ctx, person.Name, func() error {
+			return s.bus.Stored(ctx, event.StreamJobs, d.FactSubjects(), time.Time{}, func(m bus.Message) { d.Fact(m.Parsed.Fact, m.Data) })
+		})
 	}
 	return d, position, err
 }

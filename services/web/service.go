@@ -85,7 +85,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 			return err
 		}
 	}
-	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, told: &told{}, plans: &planText{}, door: d, refusals: audit.New(b, p.Log, s.now), floods: audit.New(b, p.Log, s.now), rates: throttle.New(), uploading: &uploading{people: map[string]bool{}}, terminals: &openTerminals{of: map[string]int{}}, now: s.now, closing: ctx.Done()}.handler()
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, told: &told{}, plans: &planText{}, door: d, refusals: audit.New(b, p.Log, s.now), floods: audit.New(b, p.Log, s.now), rates: throttle.New(), uploading: &uploading{people: map[string]bool{}}, reading: newReading(), terminals: &openTerminals{of: map[string]int{}}, now: s.now, closing: ctx.Done()}.handler()
 	doors := []doorway{s.socket(p, d.onSocket(answers))}
 	if s.config.SharedSocket != "" {
 		doors = append(doors, s.sharedSocket(p, d.onSocket(answers)))

@@ -4,18 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
-	"github.com/switchyard-dl/switchyard/services/web/index"
-	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
 // suggest asks the service experiments where a client's search goes next. Everyone who may submit trials may ask.
@@ -46,24 +41,4 @@ func (s server) suggest(_ api.Route, r *http.Request) (answer, error) {
 		err = problemError{problem(http.StatusUnprocessableEntity, err.Error(), "")}
 	}
 	return answer{body: suggestion}, err
-}
-
-// epochs answers with what a job has reported.
-func (s server) epochs(route api.Route, r *http.Request) (answer, error) {
-	q, err := route.Decode(r.URL.Query())
-	if err != nil {
-		return answer{}, err
-	}
-	var id train.JobID
-	position, err := s.find(r, q.User, func(_ *index.Index, job train.Job) { id = job.ID })
-	if err != nil {
-		return answer{}, err
-	}
-	all := view.Epochs{Epochs: []view.Epoch{}}
-	subject := event.JobSubject(id, event.FactEpochEnded).String()
-	err = s.bus.Stored(r.Context(), event.StreamJobs, []string{subject}, time.Time{}, func(m bus.Message) { all.Add(m.Time, m.Data) })
-	if err != nil {
-		err = problemError{problem(http.StatusServiceUnavailable, fmt.Sprintf("read the epochs of job %s: %v", id, err), "ask again")}
-	}
-	return answer{position: position, body: all}, err
 }

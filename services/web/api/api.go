@@ -126,8 +126,8 @@ func Routes() []Route {
 			Doc: "What admission and the planner would make of a job if it were submitted under this id now. Nothing is stored.",
 		},
 		{
-			Name: RouteEpochs, Method: "GET", Path: Prefix + "/jobs/{id}/epochs", Doc: "What a job, named as above, has reported at the end of each epoch.",
-			Query: queryParameters()[:1], Answer: view.Epochs{},
+			Name: RouteEpochs, Method: "GET", Path: Prefix + "/jobs/{id}/epochs", Doc: "What a job, named as above, has reported at the end of each epoch. Of more than 2,000 or about 1 MiB it has some, spread over all; with after it has all of them, page by page.",
+			Query: append(queryParameters()[:1:1], Parameter{Name: "after", Doc: "Only epochs after this number of finished ones: 0, and then the next of the answer before.", Whole: true}), Answer: view.Epochs{},
 		},
 		{
 			Name: RouteForecast, Method: "GET", Path: Prefix + "/jobs/{id}/forecasts", Doc: "What the plans at up to 40 regular times of a job's life, named as above, predicted of it.",

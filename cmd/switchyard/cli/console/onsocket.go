@@ -151,8 +151,16 @@ func (y onSocket) Rehearse(ctx context.Context, c rpc.Candidate) (r rpc.Rehearsa
 }
 
 func (y onSocket) Epochs(ctx context.Context, id train.JobID) (all view.Epochs, err error) {
-	_, err = y.ask(ctx, jobPath(string(id))+"/epochs", nil, exit.Failed, &all)
-	return all, err
+	for after := 0; ; {
+		var page view.Epochs
+		if _, err := y.ask(ctx, jobPath(string(id))+"/epochs", url.Values{"after": {strconv.Itoa(after)}}, exit.Failed, &page); err != nil {
+			return all, err
+		}
+		all.Epochs = append(all.Epochs, page.Epochs...)
+		if after = page.Next; after == 0 {
+			return all, nil
+		}
+	}
 }
 
 func (y onSocket) Groups(ctx context.Context) (groups []view.Group, err error) {

@@ -172,7 +172,14 @@ class Questions:
         return cast(Detail, (yield from self._get("/jobs/" + ref(job), self._as_user(job))))
 
     def epochs(self, job: JobRef) -> Question[List[Epoch]]:
-        return cast(Epochs, (yield from self._get("/jobs/%s/epochs" % ref(job), self._as_user(job))))["epochs"]
+        query = dict(self._as_user(job), after=0)
+        found: List[Epoch] = []
+        while True:
+            page = cast(Epochs, (yield from self._get("/jobs/%s/epochs" % ref(job), query)))
+            found.extend(page["epochs"])
+            if not page.get("next"):
+                return found
+            query["after"] = page["next"]
 
     def explain(self, job: JobRef) -> Question[Text]:
         return cast(Text, (yield from self._get("/jobs/%s/explanation" % ref(job), self._as_user(job))))

@@ -1753,10 +1753,15 @@ class EpochBatch(_EpochBatch, total=False):
     efficiency: float
 
 
-class Epochs(TypedDict):
+class _Epochs(TypedDict):
+    epochs: List[Epoch]
+
+
+class Epochs(_Epochs, total=False):
     """epochs are the epochs of a job in their order. An epoch that was trained again counts once, as it was last."""
 
-    epochs: List[Epoch]
+    thinned: bool
+    next: int
 
 
 class _ViewExperiment(TypedDict):
