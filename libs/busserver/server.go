@@ -68,6 +68,8 @@ const MaxPayloadBytes = event.MaxStoredBytes + 32<<10
 type Server struct {
 	s   *server.Server
 	dir string
+	// open is set if clients need no key.
+	open bool
 	// failed is set once a write has failed for lack of room; room is the newest look at the disk.
 	failed atomic.Bool
 	room   atomic.Pointer[disk.Room]
@@ -144,7 +146,7 @@ func Start(o Options) (*Server, error) {
 		s.Shutdown()
 		return nil, fmt.Errorf("start JetStream in %s: %w", o.Dir, errNotReady)
 	}
-	return &Server{s: s, dir: o.Dir, Cuts: cuts}, nil
+	return &Server{s: s, dir: o.Dir, open: o.Accounts == "", Cuts: cuts}, nil
 }
 
 // StartConfigured runs the server that a file describes, as operators run one, and waits until it accepts connections.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/disk"
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -22,9 +23,12 @@ var ErrFull = errors.New("the disk of the bus is full: make room on it")
 
 // Watch looks at the server's disk until ctx ends, and logs the server's warnings. After a write has failed the server
 // writes nothing more to that stream: as soon as there is room again, Watch opens its files again. Clients stay
-// connected.
+// connected, except those without a key while there are many.
 func (s *Server) Watch(ctx context.Context, log *slog.Logger) {
 	s.s.SetLoggerV2(serverLog{log, s.noteFailure}, false, false, false)
+	var guarding conc.WaitGroup
+	defer guarding.Wait()
+	guarding.Go(func() { s.guard(ctx, log) })
 	for range tick.Every(ctx, lookEvery) {
 		room, err := disk.Of(s.dir)
 		if err != nil {
