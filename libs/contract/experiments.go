@@ -3,6 +3,7 @@ package contract
 import (
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -76,14 +77,42 @@ func (r *ExperimentRecord) Results(t *Trial) []Result {
 // Such an epoch has no mean loss.
 const NonfiniteSteps = "nonfinite_steps"
 
-// Diverged reports whether the newest epoch of a trial has no objective because losses were no numbers.
+// Nonfinite and the name of a value make the metric that training code reports in its place if it is no number.
+const Nonfinite = "nonfinite_"
+
+// Metrics returns the names of the metrics that results need.
+func (e *Experiment) Metrics() []string {
+	names := []string{e.Objective.Metric}
+	for _, c := range e.Constraints {
+		names = append(names, c.Metric)
+	}
+	return names
+}
+
+// Diverged reports whether the objective of a trial, or what a constraint names, is no number any more.
 func (r *ExperimentRecord) Diverged(t *Trial) bool {
-	if len(t.Done) == 0 {
+	return r.Lost(t) != ""
+}
+
+// Lost returns the metric that made the trial diverge; "" if none did. The losses of steps count for the newest epoch
+// alone: a step that went wrong says nothing of the epochs after it.
+func (r *ExperimentRecord) Lost(t *Trial) string {
+	lost := func(name string) bool {
+		for i, e := range slices.Backward(t.Done) {
+			_, known := e.Metrics[name]
+			marked := e.Metrics[Nonfinite+name] > 0 || i == len(t.Done)-1 && e.Metrics[NonfiniteSteps] > 0
+			if known || marked {
+				return !known
+			}
+		}
 		return false
 	}
-	newest := t.Done[len(t.Done)-1].Metrics
-	_, known := newest[r.Experiment.Objective.Metric]
-	return !known && newest[NonfiniteSteps] > 0
+	for _, name := range r.Experiment.Metrics() {
+		if lost(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Best returns the best newest result of trials that have not failed or diverged and break no constraint, the earliest

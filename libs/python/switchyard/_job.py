@@ -5,7 +5,7 @@ import itertools
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Type
 
 from switchyard import _checkpoint
 from switchyard._batch import Batch
@@ -14,7 +14,7 @@ from switchyard._gate import gated
 from switchyard._http import address_from_environment, complain
 from switchyard._link import FAILED, FINISHED, STOPPED, Link
 from switchyard._meter import (
-    NONFINITE_STEPS, Meter, Stopwatch, figures, finite_values, gpu_memory_bytes, samples_in
+    NONFINITE, NONFINITE_STEPS, Meter, Stopwatch, figures, gpu_memory_bytes, samples_in, sendable
 )  # fmt: skip
 from switchyard._stops import Stops
 from switchyard._threads import Threads
@@ -99,8 +99,8 @@ class Job:
         self._epoch_length = self.steps_per_epoch
         self._begun = False
         self._in_step = False
-        # Whether it was said that the loss of a step is not finite.
-        self._diverged = False
+        # The marks of values that are not finite of which stderr has said so.
+        self._warned: Set[str] = set()
         self._epoch_open = False
         self._epoch_trained = False
         self._in_context = False
@@ -263,7 +263,8 @@ class Job:
         given = {name: value for name, value in given.items() if value is not None}
         # A value of the whole epoch stands for those of its steps, also one that cannot be sent.
         values = {name: value for name, value in self._epoch.values().items() if name not in given}
-        values.update(finite_values(given))
+        values.update(sendable(given))
+        self._warn_of(values)
         seconds = self._epoch_watch.lap() * whole
         body: Dict[str, Any] = {"epochs_done": self.epochs_done}
         if self._epoch.steps or not earlier:  # else an earlier attempt did all steps: nothing was measured here
@@ -523,8 +524,8 @@ class Job:
             body["wait_seconds"] = meter.wait_seconds / meter.steps
         body.update(self._noise())
         values = meter.values()
-        if NONFINITE_STEPS in values and not self._diverged:
-            self._diverged = True
+        if NONFINITE_STEPS in values and NONFINITE_STEPS not in self._warned:
+            self._warned.add(NONFINITE_STEPS)
             complain(
                 "WARNING: the loss of a step in epoch %d is NaN or infinite: an epoch with such steps has no mean loss, "
                 "but the metric %s, their number" % (self.epochs_done + 1, NONFINITE_STEPS)
@@ -536,6 +537,17 @@ class Job:
         body.update(self._batch.ran())
         self._link.steps(body)
         meter.reset()
+
+    def _warn_of(self, values: Mapping[str, float]) -> None:
+        """Says once of each value of the epoch just done that it is not finite; of the losses of steps, heartbeats do."""
+        for mark in values:
+            if not mark.startswith(NONFINITE) or mark == NONFINITE_STEPS or mark in self._warned:
+                continue
+            self._warned.add(mark)
+            complain(
+                "WARNING: %s of epoch %d is NaN or infinite: the metric %s is sent in its place"
+                % (mark[len(NONFINITE):], self.epochs_done, mark)
+            )
 
     def _within(self, step: int) -> Dict[str, int]:
         """How far the epoch is, and of how many steps; a length that it has passed was a wrong guess."""

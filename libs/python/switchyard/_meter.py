@@ -8,6 +8,9 @@ from typing import Any, Dict, Mapping, Optional
 # The metric that counts the steps whose loss was NaN or infinite. It is sent in place of a mean loss, since the mean of
 # the other steps would make a training that diverges look healthy.
 NONFINITE_STEPS = "nonfinite_steps"
+# What the metric begins with that is sent in place of another value which is NaN or infinite. Without it a search would
+# go by the last number that was sent.
+NONFINITE = "nonfinite_"
 
 
 class Meter:
@@ -44,11 +47,15 @@ class Meter:
 
     def values(self) -> Dict[str, float]:
         """The finite values noted, by name; no loss but NONFINITE_STEPS if the loss of a step was not finite."""
-        values = finite_values({name: value.read() for name, value in self._values.items()})
-        loss = self._values.get("loss")
-        if loss is not None and loss.nonfinite:
-            values.pop("loss", None)
-            values[NONFINITE_STEPS] = float(loss.nonfinite)
+        values = {}
+        for name, value in self._values.items():
+            number = finite(value.read())
+            if name == "loss" and value.nonfinite:
+                values[NONFINITE_STEPS] = float(value.nonfinite)
+            elif number is not None:
+                values[name] = number
+            elif value.nonfinite:
+                values[NONFINITE + name] = float(value.nonfinite)
         return values
 
 
@@ -106,10 +113,13 @@ def finite(value: Any) -> Optional[float]:
     return number if number is not None and math.isfinite(number) else None
 
 
-def finite_values(values: Mapping[str, Any]) -> Dict[str, float]:
-    """Those values that are finite numbers, as floats."""
-    numbers = {name: finite(value) for name, value in values.items()}
-    return {name: number for name, number in numbers.items() if number is not None}
+def sendable(values: Mapping[str, Any]) -> Dict[str, float]:
+    """Those values that are finite numbers, as floats, and a mark for each that is NaN or infinite."""
+    numbers = {name: _number(value) for name, value in values.items()}
+    return {
+        **{name: number for name, number in numbers.items() if number is not None and math.isfinite(number)},
+        **{NONFINITE + name: 1.0 for name, number in numbers.items() if number is not None and not math.isfinite(number)},
+    }
 
 
 def _number(value: Any) -> Optional[float]:

@@ -38,7 +38,7 @@ class Trainer:
 
     should_stop = False
     is_global_zero = True
-    callback_metrics = {"loss": 2.0, "accuracy": 0.5}
+    callback_metrics = {"loss": 2.0, "accuracy": 0.5, "val_loss": float("nan")}
 
     def save_checkpoint(self, path):
         Path(path).write_text("checkpoint")
@@ -119,7 +119,8 @@ class Callbacks(unittest.TestCase):
         self.assertEqual([1, 2, 3], [body["epochs_done"] for body in api.bodies("epochs")])
         self.assertEqual([1, 2, 3], [body["epochs_done"] for body in api.bodies("checkpoints")])
         ended = api.bodies("epochs")[0]
-        self.assertEqual((2, 2.0, {"accuracy": 0.5}), (ended["steps"], ended["loss"], ended["metrics"]))
+        metrics = {"accuracy": 0.5, "nonfinite_val_loss": 1.0}
+        self.assertEqual((2, 2.0, metrics), (ended["steps"], ended["loss"], ended["metrics"]))
         self.assertEqual(["finished"], [body["outcome"] for body in api.bodies("end")])
         with running() as api:
             api.control = dict(api.control, stop=True)

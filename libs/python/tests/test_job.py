@@ -112,8 +112,28 @@ class Reports(unittest.TestCase):
                 job.end_epoch(loss=float("nan"), accuracy=float("inf"), fine=2)
         first, ended = api.bodies("steps")[0], api.bodies("epochs")[0]
         self.assertFalse({"loss", "grad_sqr"} & (set(first) | set(ended)), (first, ended))
-        self.assertEqual({"nonfinite_steps": 1.0}, first["metrics"])
-        self.assertEqual({"nonfinite_steps": 4.0, "fine": 2.0}, ended["metrics"])
+        self.assertEqual({"nonfinite_steps": 1.0, "nonfinite_grad_sqr": 1.0, "nonfinite_odd": 1.0}, first["metrics"])
+        self.assertEqual(
+            {
+                "nonfinite_steps": 4.0, "nonfinite_grad_sqr": 4.0, "nonfinite_odd": 4.0,
+                "nonfinite_loss": 1.0, "nonfinite_accuracy": 1.0, "fine": 2.0,
+            },
+            ended["metrics"],
+        )  # fmt: skip
+
+    def test_a_value_that_is_no_number_any_more_is_marked(self):
+        """A search must not take the last number for that of a training that has diverged since."""
+        nan, said = float("nan"), io.StringIO()
+        with running(HEARTBEAT_FREQ=100) as api, contextlib.redirect_stderr(said):
+            with switchyard.job() as job:
+                for epoch in job.epochs():
+                    for step in job.steps(range(4)):
+                        job.report(loss=0.5, rate=nan if epoch else 2.0, odd=nan if step else 1.0)
+                    job.report(val_loss=nan if epoch else 0.01)
+        good = {"rate": 2.0, "odd": 1.0, "val_loss": 0.01}
+        bad = {"nonfinite_rate": 4.0, "odd": 1.0, "nonfinite_val_loss": 1.0}
+        self.assertEqual([good, bad, bad], [body["metrics"] for body in api.bodies("epochs")])
+        self.assertEqual(1, said.getvalue().count("val_loss of epoch 2 is NaN or infinite"), said.getvalue())
 
     def test_an_epoch_in_which_a_step_diverged_has_no_mean_loss(self):
         nan, said = float("nan"), io.StringIO()
@@ -128,8 +148,9 @@ class Reports(unittest.TestCase):
         want = [(None, 9.0), (2.0, None), (5.0, 1.0), (None, None), (3.0, None)]
         ended = [(body.get("loss"), body.get("metrics", {}).get("nonfinite_steps")) for body in api.bodies("epochs")]
         self.assertEqual(want, ended)
-        self.assertEqual(1, said.getvalue().count("is NaN or infinite"), said.getvalue())
-        self.assertIn("in epoch 1 ", said.getvalue())
+        self.assertEqual(1, said.getvalue().count("the loss of a step in epoch 1 is NaN or infinite"), said.getvalue())
+        self.assertEqual(1, said.getvalue().count("loss of epoch 4 is NaN or infinite"), said.getvalue())
+        self.assertEqual(2, said.getvalue().count("is NaN or infinite"), said.getvalue())
 
     def test_tensors_are_read_once_a_heartbeat(self):
         class Tensor:

@@ -539,6 +539,52 @@ func TestATrialThatDivergedIsNotTheBest(t *testing.T) {
 	}
 }
 
+// An objective or a constraint that is no number makes the trial the worst until it is a number again. Epochs
+// that say nothing of it, as between two validations, change nothing.
+func TestATrialWhoseMetricIsNoNumberIsTheWorst(t *testing.T) {
+	const lost = contract.Nonfinite + "val_loss"
+	for _, test := range []struct {
+		name   string
+		epochs []map[string]float64
+		worst  bool
+	}{
+		{"good", []map[string]float64{{"val_loss": 0.01}}, false},
+		{"no number", []map[string]float64{{"val_loss": 0.01}, {lost: 1}}, true},
+		{"no number, not validated since", []map[string]float64{{"val_loss": 0.01}, {lost: 1}, {}}, true},
+		{"a number again", []map[string]float64{{lost: 1}, {"val_loss": 0.01}, {}}, false},
+		{"not validated", []map[string]float64{{"val_loss": 0.01}, {}}, false},
+		{"another metric", []map[string]float64{{"val_loss": 0.01}, {contract.Nonfinite + "loss": 1}}, false},
+		{"of some steps", []map[string]float64{{"val_loss": 0.01, lost: 1}}, false},
+		{"a constraint", []map[string]float64{{"val_loss": 0.01}, {"val_loss": 0.01, contract.Nonfinite + "accuracy": 1}}, true},
+	} {
+		e := experiment(search.ASHA, file.V1, 2)
+		e.Objective = contract.Objective{Metric: "val_loss", Minimise: true}
+		e.Constraints, e.Concurrency = nil, 2
+		if test.name == "a constraint" {
+			e.Constraints = []contract.Constraint{{Metric: "accuracy", Min: new(0.5)}}
+		}
+		r := New("exp", e, "", time.Now().UTC())
+		if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil || len(r.Trials) < 2 {
+			t.Fatal(len(r.Trials), err)
+		}
+		for trial, epochs := range [][]map[string]float64{{{"val_loss": 0.5, "accuracy": 0.9}}, test.epochs} {
+			for i, metrics := range epochs {
+				if len(e.Constraints) > 0 && i == 0 {
+					metrics["accuracy"] = 0.9
+				}
+				r.EpochEnded(r.Trials[trial].Job, event.EpochEnded{Attempt: 1, EpochsDone: i + 1, EpochSeconds: 1, Metrics: metrics}, r.SubmittedAt)
+			}
+		}
+		best, _, ok := r.Best()
+		if !ok || test.worst == (best.ID == 1) {
+			t.Errorf("%s: the best is %+v", test.name, best)
+		}
+		if score, known := r.History()[1].At(len(test.epochs)); !known || math.IsInf(score, -1) != test.worst {
+			t.Errorf("%s: the search sees %g, %t", test.name, score, known)
+		}
+	}
+}
+
 // A first epoch without a time has that since the processes ran.
 func TestAFirstEpochWithoutATimeHasAResultPerTime(t *testing.T) {
 	e := experiment(search.ASHA, file.V1, 2)

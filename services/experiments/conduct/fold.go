@@ -53,11 +53,14 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	r.settle(t, at)
 }
 
-// compared returns the metrics named by the objective and the constraints, and whether the loss is no number: a record
+// compared returns the metrics named by the objective and the constraints, and which of them are no number: a record
 // has no room for all reported metrics.
 func (r *Record) compared(e event.EpochEnded) map[string]float64 {
-	named := map[string]float64{}
-	for _, name := range append(r.experiment().Metrics(), contract.NonfiniteSteps) {
+	named, names := map[string]float64{}, r.Experiment.Metrics()
+	for _, name := range r.Experiment.Metrics() {
+		names = append(names, contract.Nonfinite+name)
+	}
+	for _, name := range append(names, contract.NonfiniteSteps) {
 		if x, reported := e.Metrics[name]; reported {
 			named[name] = x
 		}

@@ -72,15 +72,6 @@ func Combinations(system []contract.Factor) float64 {
 	return n
 }
 
-// Metrics returns the names of the metrics that results need.
-func (e Experiment) Metrics() []string {
-	names := []string{e.Objective.Metric}
-	for _, c := range e.Constraints {
-		names = append(names, c.Metric)
-	}
-	return names
-}
-
 // Report describes a trial at the end of an epoch.
 type Report struct {
 	Epoch   int                `json:"epoch"`
