@@ -115,6 +115,27 @@ func (r *ExperimentRecord) Lost(t *Trial) string {
 	return ""
 }
 
+// Newest returns the newest result of a trial; nil if it has none or has diverged.
+func (r *ExperimentRecord) Newest(t *Trial) *Result {
+	results := r.Results(t)
+	if len(results) == 0 || r.Diverged(t) {
+		return nil
+	}
+	return &results[len(results)-1]
+}
+
+// Explain returns why a trial stopped, and why it has no result if it has diverged.
+func (r *ExperimentRecord) Explain(t *Trial) string {
+	lost := r.Lost(t)
+	switch {
+	case lost == "":
+		return t.Reason
+	case t.Reason == "":
+		return lost + " is no number"
+	}
+	return t.Reason + "; " + lost + " is no number"
+}
+
 // Best returns the best newest result of trials that have not failed or diverged and break no constraint, the earliest
 // of equals; nil if there is none. An objective divided by the time or energy of the training so far falls as a
 // training goes on, so only trials that came furthest compare.
@@ -122,16 +143,15 @@ func (r *ExperimentRecord) Best() *Result {
 	var best *Result
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		results := r.Results(t)
-		if len(results) == 0 || t.State == TrialFailed || r.Diverged(t) {
+		last := r.Newest(t)
+		if last == nil || t.State == TrialFailed {
 			continue
 		}
-		last := results[len(results)-1]
 		further := best != nil && r.Experiment.Objective.Per != PerNothing && last.Epoch != best.Epoch
 		switch {
 		case last.Broken || math.IsNaN(last.Value):
 		case best == nil, further && last.Epoch > best.Epoch, !further && r.Experiment.Objective.Better(last.Value, best.Value):
-			best = &last
+			best = last
 		}
 	}
 	return best

@@ -582,6 +582,13 @@ func TestATrialWhoseMetricIsNoNumberIsTheWorst(t *testing.T) {
 		if score, known := r.History()[1].At(len(test.epochs)); !known || math.IsInf(score, -1) != test.worst {
 			t.Errorf("%s: the search sees %g, %t", test.name, score, known)
 		}
+		row := r.Rows()[1]
+		if (row.Objective == nil) != test.worst || strings.Contains(row.Reason, "is no number") != test.worst {
+			t.Errorf("%s: the row is %+v", test.name, row)
+		}
+		if ended := r.trialEnded(&r.Trials[1]); (ended.Score == nil) != test.worst {
+			t.Errorf("%s: the end is %+v", test.name, ended)
+		}
 	}
 }
 

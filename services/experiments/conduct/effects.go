@@ -104,11 +104,12 @@ func (r *Record) trialStarted(t *contract.Trial) event.TrialStarted {
 }
 
 func (r *Record) trialEnded(t *contract.Trial) event.TrialEnded {
+	record := (*contract.ExperimentRecord)(r)
 	body := event.TrialEnded{
-		Trial: t.ID, Job: t.Job, State: string(t.State), Reason: t.Reason, EpochsDone: t.EpochsDone(), Seconds: t.Seconds(), EnergyJoules: t.Joules(),
+		Trial: t.ID, Job: t.Job, State: string(t.State), Reason: record.Explain(t), EpochsDone: t.EpochsDone(), Seconds: t.Seconds(), EnergyJoules: t.Joules(),
 	}
-	if results, _ := r.Results(t); len(results) > 0 {
-		body.Score = &results[len(results)-1].Score
+	if newest := record.Newest(t); newest != nil {
+		body.Score = new(r.Own(newest.Value))
 	}
 	return body
 }

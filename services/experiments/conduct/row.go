@@ -21,7 +21,7 @@ type Row struct {
 	State  contract.TrialState `json:"state"`
 	Reason string              `json:"reason,omitempty"`
 	Epochs int                 `json:"epochs_done"`
-	// Objective is that of the last epoch, in the user's own sign; left out without a result.
+	// Objective is the newest one, in the user's own sign; left out without a result, and once it is no number.
 	Objective *float64 `json:"objective,omitempty"`
 	Best      bool     `json:"best,omitempty"`
 	// QueueSeconds is the time from the decision to the first process, TrainSeconds the sum of its epochs.
@@ -40,17 +40,16 @@ func (r *Record) Rows() []Row {
 	best, _, _ := r.Best()
 	rows := make([]Row, len(r.Trials))
 	for i := range r.Trials {
-		t := &r.Trials[i]
+		t, record := &r.Trials[i], (*contract.ExperimentRecord)(r)
 		rows[i] = Row{
-			Trial: t.ID, Job: t.Job, Params: t.Params, State: t.State, Reason: t.Reason, Epochs: t.EpochsDone(), Best: best == t,
+			Trial: t.ID, Job: t.Job, Params: t.Params, State: t.State, Reason: record.Explain(t), Epochs: t.EpochsDone(), Best: best == t,
 			TrainSeconds: t.Seconds(), EnergyJoules: t.Joules(), Modelled: t.Modelled, Setting: t.Setting(), Changes: len(t.Settings) - 1,
 		}
 		if !t.RunAt.IsZero() {
 			rows[i].QueueSeconds = max(t.RunAt.Sub(t.DecidedAt).Seconds(), 0)
 		}
-		if results, _ := r.Results(t); len(results) > 0 {
-			score := r.Own(results[len(results)-1].Score)
-			rows[i].Objective = &score
+		if newest := record.Newest(t); newest != nil {
+			rows[i].Objective = &newest.Value
 		}
 	}
 	return rows

@@ -60,7 +60,7 @@ type ExperimentTrial struct {
 	// ID counts from 0; Job is the job that trains it.
 	ID  int         `json:"id"`
 	Job train.JobID `json:"job"`
-	// State is how far it has come, Reason why it stopped.
+	// State is how far it has come, Reason why it stopped, or why it has no result any more.
 	State  contract.TrialState `json:"state"`
 	Reason string              `json:"reason,omitempty"`
 	// Params are what it tries, Setting the system parameters that hold.
@@ -68,7 +68,8 @@ type ExperimentTrial struct {
 	Setting contract.SettingValues    `json:"setting,omitempty"`
 	// Epochs is how far it may train for now.
 	Epochs int `json:"epochs"`
-	// Value is its newest result; left out if it has none. Broken says that it breaks a constraint.
+	// Value is its newest result; left out if it has none, or is no number any more. Broken says that it breaks a
+	// constraint.
 	Value  *float64 `json:"value,omitempty"`
 	Broken bool     `json:"broken,omitempty"`
 	// Seconds is how long it has trained, Joules its energy so far; 0 if that is unknown.
@@ -157,7 +158,7 @@ func DescribeExperiment(r *contract.ExperimentRecord) Experiment {
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		shown := ExperimentTrial{
-			ID: t.ID, Job: t.Job, State: t.State, Reason: t.Reason, Params: t.Params, Epochs: t.Epochs, Seconds: t.Seconds(), Joules: t.Joules(), Results: []TrialResult{},
+			ID: t.ID, Job: t.Job, State: t.State, Reason: r.Explain(t), Params: t.Params, Epochs: t.Epochs, Seconds: t.Seconds(), Joules: t.Joules(), Results: []TrialResult{},
 		}
 		if len(t.Settings) > 0 {
 			shown.Setting = t.Setting()
@@ -165,8 +166,8 @@ func DescribeExperiment(r *contract.ExperimentRecord) Experiment {
 		for _, o := range r.Results(t) {
 			shown.Results = append(shown.Results, TrialResult{Epoch: o.Epoch, At: o.At, Seconds: o.Seconds, Joules: o.Joules, Value: o.Value, Broken: o.Broken})
 		}
-		if n := len(shown.Results); n > 0 {
-			shown.Value, shown.Broken = &shown.Results[n-1].Value, shown.Results[n-1].Broken
+		if newest := r.Newest(t); newest != nil {
+			shown.Value, shown.Broken = &newest.Value, newest.Broken
 		}
 		e.TrialList = append(e.TrialList, shown)
 	}

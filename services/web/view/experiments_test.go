@@ -55,3 +55,17 @@ func TestAnExperimentIsSummedUp(t *testing.T) {
 		t.Errorf("per joule: %+v", per.Best)
 	}
 }
+
+// A trial that has diverged is not shown with the result that it had before.
+func TestADivergedTrialHasNoValue(t *testing.T) {
+	r := contract.ExperimentRecord{
+		Experiment: contract.Experiment{Objective: contract.Objective{Metric: "loss", Minimise: true}},
+		Trials: []contract.Trial{{State: contract.TrialEnded, Reason: "ended early", Done: []contract.TrialEpoch{
+			{Epoch: 1, Metrics: map[string]float64{"loss": 0.99}}, {Epoch: 2, Metrics: map[string]float64{contract.NonfiniteSteps: 3}},
+		}}},
+	}
+	shown := view.DescribeExperiment(&r).TrialList[0]
+	if shown.Value != nil || len(shown.Results) != 1 || shown.Reason != "ended early; loss is no number" {
+		t.Errorf("%+v", shown)
+	}
+}
