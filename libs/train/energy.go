@@ -3,6 +3,7 @@ package train
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -302,6 +303,11 @@ func (c *EnergyProgress) Waste(cause func(attempt int) WasteCause) map[WasteCaus
 		waste[cause(l.Attempt)] += l.Energy
 	}
 	return waste
+}
+
+// LowerIsBetter reports whether a metric of this name is usually to be small.
+func LowerIsBetter(metric string) bool {
+	return strings.HasSuffix(metric, "loss") || strings.HasSuffix(metric, "error")
 }
 
 // Best returns the epoch with the best value: the highest, or the lowest. ok is false if no epoch has a value.

@@ -205,7 +205,7 @@ func (r *reader) objective(n *strict.Node) contract.Objective {
 		r.Add(metric, "objective", strict.Near(per, []string{string(contract.PerTime), string(contract.PerEnergy)}), "want METRIC, METRIC/time or METRIC/energy; found %s", metric)
 	}
 	usual := "maximise"
-	if strings.HasSuffix(name, "loss") || strings.HasSuffix(name, "error") {
+	if train.LowerIsBetter(name) {
 		usual = "minimise"
 	}
 	o.Minimise = strict.OneOf(r.Reader, goal, "objective.goal", usual, []string{"maximise", "minimise"}) == "minimise"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -76,24 +77,31 @@ func (p *page) target(t *train.TargetSpec, reached *train.EpochEnergy) {
 // fullCoverage is the measured part of the time above which the text does not mention gaps.
 const fullCoverage = 0.99
 
-// best prints the energy to the best loss and to the highest value of each metric.
+// best prints the energy to the best loss and to the best value of each metric.
 func (p *page) best(course *train.EnergyProgress) {
 	if course == nil {
 		return
 	}
-	loss := func(e train.EpochEnergy) (float64, bool) {
+	p.bestOf(course, "loss", func(e train.EpochEnergy) (float64, bool) {
 		if e.Loss == nil {
 			return 0, false
 		}
 		return *e.Loss, true
-	}
-	if e, told := course.Best(loss, true); told {
-		p.field("  to loss", "%s to %.4g, the lowest so far, in epoch %d", e.Energy, *e.Loss, e.EpochsDone)
-	}
+	})
 	for _, name := range course.MetricNames() {
-		metric := func(e train.EpochEnergy) (float64, bool) { v, told := e.Metrics[name]; return v, told }
-		if e, told := course.Best(metric, false); told {
-			p.field("  to "+render.Cell(name, len("estimated")), "%s to %.4g, the highest so far, in epoch %d", e.Energy, e.Metrics[name], e.EpochsDone)
+		if !strings.HasPrefix(name, contract.Nonfinite) {
+			p.bestOf(course, name, func(e train.EpochEnergy) (float64, bool) { v, told := e.Metrics[name]; return v, told })
 		}
+	}
+}
+
+func (p *page) bestOf(course *train.EnergyProgress, name string, value func(train.EpochEnergy) (float64, bool)) {
+	lowest, which := train.LowerIsBetter(name), "highest"
+	if lowest {
+		which = "lowest"
+	}
+	if e, told := course.Best(value, lowest); told {
+		best, _ := value(e)
+		p.field("  to "+render.Cell(name, len("estimated")), "%s to %.4g, the %s so far, in epoch %d", e.Energy, best, which, e.EpochsDone)
 	}
 }
