@@ -203,13 +203,16 @@ func trialRows(r conduct.Record) [][]string {
 	}
 	lines := [][]string{header}
 	for _, row := range rows {
-		objective := ""
+		objective, joules := "", ""
 		if row.Objective != nil {
 			objective = render.Exactly(*row.Objective)
 		}
+		if row.EnergyJoules != 0 {
+			joules = render.Exactly(row.EnergyJoules)
+		}
 		line := []string{
 			strconv.Itoa(row.Trial), string(row.Job), string(row.State), strconv.FormatBool(row.Best), strconv.Itoa(row.Epochs), objective,
-			render.Exactly(row.QueueSeconds), render.Exactly(row.TrainSeconds), render.Exactly(row.EnergyJoules), strconv.FormatBool(row.Modelled), strconv.Itoa(row.Changes), row.Reason,
+			render.Exactly(row.QueueSeconds), render.Exactly(row.TrainSeconds), joules, strconv.FormatBool(row.Modelled), strconv.Itoa(row.Changes), row.Reason,
 		}
 		for _, name := range names {
 			text := ""
@@ -219,7 +222,11 @@ func trialRows(r conduct.Record) [][]string {
 			line = append(line, text)
 		}
 		for _, name := range factors {
-			line = append(line, render.Exactly(row.Setting[name]))
+			text := ""
+			if x, ok := row.Setting[name]; ok {
+				text = render.Exactly(x)
+			}
+			line = append(line, text)
 		}
 		lines = append(lines, line)
 	}

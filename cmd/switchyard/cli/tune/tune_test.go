@@ -1,8 +1,10 @@
 package tune
 
 import (
+	"encoding/csv"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,5 +71,30 @@ func TestAnExperimentThatFoundNothingFails(t *testing.T) {
 				t.Errorf("as JSON: exit %d, %+v", code, got)
 			}
 		})
+	}
+}
+
+// An energy that is not known is no energy of 0, and a trial without a system parameter has none of 0.
+func TestCellsOfUnknownValuesAreEmpty(t *testing.T) {
+	s := clitest.New(t, Command)
+	trial := func(id int, joules float64, setting contract.SettingValues) contract.Trial {
+		return contract.Trial{
+			ID: id, Job: "x", Settings: []contract.SettingValues{setting},
+			Done: []contract.TrialEpoch{{Epoch: 1, Joules: joules, Metrics: map[string]float64{"accuracy": 0.9}}},
+		}
+	}
+	clitest.Put(t, s.Bus, contract.Experiments, "x", contract.ExperimentRecord{
+		ID: "x", Experiment: contract.Experiment{Objective: contract.Objective{Metric: "accuracy"}},
+		Trials: []contract.Trial{trial(0, 7, contract.SettingValues{"cores": 2}), trial(1, 0, contract.SettingValues{})},
+	})
+	code, out, stderr := s.Run("tune", "results", "x", "-o", "csv")
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil || code != exit.OK || len(rows) != 3 {
+		t.Fatal(code, stderr, err, out)
+	}
+	for column, want := range map[string][]string{"energy_j": {"7", ""}, "setting.cores": {"2", ""}} {
+		if i := slices.Index(rows[0], column); rows[1][i] != want[0] || rows[2][i] != want[1] {
+			t.Errorf("%s: %q, %q", column, rows[1][i], rows[2][i])
+		}
 	}
 }
