@@ -213,6 +213,8 @@ type Trial struct {
 	Done   []TrialEpoch    `json:"done,omitempty"`
 	// Profile is what was measured of its processes.
 	Profile *TrialProfile `json:"profile,omitempty"`
+	// SpentJoules is the energy that the ledger has booked for its job; 0 if unknown.
+	SpentJoules float64 `json:"spent_joules,omitempty"`
 	// Modelled says that its energy was computed, not measured. Closed says that nothing more will become known of it.
 	Modelled bool `json:"modelled,omitempty"`
 	Closed   bool `json:"closed,omitempty"`
@@ -244,7 +246,10 @@ func (t *Trial) Seconds() float64 {
 // Setting returns the setting requested for the trial's job now.
 func (t *Trial) Setting() SettingValues { return t.Settings[len(t.Settings)-1] }
 
-// Joules returns the energy the trial has used; 0 if unknown.
+// Spent returns the energy of the trial's job so far, also after the trial's last epoch; 0 if unknown.
+func (t *Trial) Spent() float64 { return max(t.SpentJoules, t.Joules()) }
+
+// Joules returns the energy the trial had used at the end of its last epoch; 0 if unknown.
 func (t *Trial) Joules() float64 {
 	if len(t.Done) == 0 {
 		return 0

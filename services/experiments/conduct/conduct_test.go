@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -287,6 +288,26 @@ func TestEnergyIsWaitedFor(t *testing.T) {
 		case joules > 0 && (len(results) != 1 || results[0].Score != 0.01):
 			t.Errorf("results %+v, error %v", results, err)
 		}
+	}
+}
+
+// The energy of a trial has what its job used after the last epoch, too; its results have what it had used by then.
+func TestTheEnergyOfATrialIsThatOfItsJob(t *testing.T) {
+	e := experiment(search.Random, file.V1, 1)
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	job, at := r.Trials[0].Job, r.SubmittedAt.Add(time.Second)
+	r.EpochEnded(job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
+	r.JobEnded(job, train.StateSucceeded, "", at)
+	progress := train.EnergyProgress{Epochs: []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 50 * unit.Joule}}}
+	r.Metered(job, progress, train.Account{Energy: 80 * unit.Joule, Final: true}, at)
+	if o, row := r.Outcome(), r.Rows()[0]; o.EnergyJoules != 80 || row.EnergyJoules != 80 || r.trialEnded(&r.Trials[0]).EnergyJoules != 80 {
+		t.Errorf("outcome %+v, row %+v", o, row)
+	}
+	if results := (*contract.ExperimentRecord)(&r).Results(&r.Trials[0]); len(results) != 1 || results[0].Joules != 50 {
+		t.Errorf("%+v", results)
 	}
 }
 

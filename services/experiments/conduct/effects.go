@@ -106,7 +106,7 @@ func (r *Record) trialStarted(t *contract.Trial) event.TrialStarted {
 func (r *Record) trialEnded(t *contract.Trial) event.TrialEnded {
 	record := (*contract.ExperimentRecord)(r)
 	body := event.TrialEnded{
-		Trial: t.ID, Job: t.Job, State: string(t.State), Reason: record.Explain(t), EpochsDone: t.EpochsDone(), Seconds: t.Seconds(), EnergyJoules: t.Joules(),
+		Trial: t.ID, Job: t.Job, State: string(t.State), Reason: record.Explain(t), EpochsDone: t.EpochsDone(), Seconds: t.Seconds(), EnergyJoules: t.Spent(),
 	}
 	if newest := record.Newest(t); newest != nil {
 		body.Score = new(r.Own(newest.Value))

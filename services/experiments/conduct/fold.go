@@ -155,6 +155,7 @@ func (r *Record) Metered(job train.JobID, progress train.EnergyProgress, account
 		}
 	}
 	last := t.Done[len(t.Done)-1].At
+	t.SpentJoules = account.Energy.Joules()
 	t.Modelled = slices.Contains(account.Methods, train.MethodModelled)
 	t.Closed = t.JobState != "" && (account.Final || now.Sub(last) > energyPatience)
 	r.settle(t, now)

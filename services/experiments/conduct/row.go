@@ -43,7 +43,7 @@ func (r *Record) Rows() []Row {
 		t, record := &r.Trials[i], (*contract.ExperimentRecord)(r)
 		rows[i] = Row{
 			Trial: t.ID, Job: t.Job, Params: t.Params, State: t.State, Reason: record.Explain(t), Epochs: t.EpochsDone(), Best: best == t,
-			TrainSeconds: t.Seconds(), EnergyJoules: t.Joules(), Modelled: t.Modelled, Setting: t.Setting(), Changes: len(t.Settings) - 1,
+			TrainSeconds: t.Seconds(), EnergyJoules: t.Spent(), Modelled: t.Modelled, Setting: t.Setting(), Changes: len(t.Settings) - 1,
 		}
 		if !t.RunAt.IsZero() {
 			rows[i].QueueSeconds = max(t.RunAt.Sub(t.DecidedAt).Seconds(), 0)

@@ -134,7 +134,7 @@ func NewExperimentLine(r *contract.ExperimentRecord) ExperimentLine {
 	}
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		l.Joules += t.Joules()
+		l.Joules += t.Spent()
 		l.Modelled = l.Modelled || t.Modelled
 		if t.State == contract.TrialRunning {
 			l.Running++
@@ -158,7 +158,7 @@ func DescribeExperiment(r *contract.ExperimentRecord) Experiment {
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		shown := ExperimentTrial{
-			ID: t.ID, Job: t.Job, State: t.State, Reason: r.Explain(t), Params: t.Params, Epochs: t.Epochs, Seconds: t.Seconds(), Joules: t.Joules(), Results: []TrialResult{},
+			ID: t.ID, Job: t.Job, State: t.State, Reason: r.Explain(t), Params: t.Params, Epochs: t.Epochs, Seconds: t.Seconds(), Joules: t.Spent(), Results: []TrialResult{},
 		}
 		if len(t.Settings) > 0 {
 			shown.Setting = t.Setting()

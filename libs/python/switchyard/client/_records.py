@@ -520,6 +520,7 @@ class Trial(_Trial, total=False):
     failed: List[SettingValues]
     done: List[TrialEpoch]
     profile: TrialProfile
+    spent_joules: float
     modelled: bool
     closed: bool
     learnt: int
