@@ -79,23 +79,28 @@ func awaitsDevices(j *train.Job) bool {
 	return j.Wants() == train.WantRun && len(j.Awaits()) == 0 && !postponable
 }
 
-// kind holds what decides where a job may run, and under which quota: jobs of one kind find the same devices.
+// kind holds what decides where and when a job may run, and under which quota: jobs of one kind find the same devices.
 type kind struct {
-	tenant, gpu, gpuMemory, labels  string
-	device                          train.DeviceKind
-	strategy                        train.Strategy
-	devices, least, most            int
-	memoryMiB                       int64
-	servers                         train.ServersSpec
-	single, shares, shuns, adaptive bool
-	acrossTenants                   bool
+	tenant, gpu, labels                        string
+	array                                      train.JobID
+	device                                     train.DeviceKind
+	strategy                                   train.Strategy
+	least, most, cores                         int
+	memoryMiB, mainMemoryMiB                   int64
+	servers                                    train.ServersSpec
+	single, shares, shuns, adaptive, perDevice bool
+	acrossTenants                              bool
 }
 
-func kindOf(s *train.Spec) kind {
+func kindOf(spec *train.Spec) kind {
+	s := spec.Expanded()
 	k := kind{
-		tenant: s.Tenant, gpu: s.GPU, gpuMemory: s.GPUMemory, device: s.Device, strategy: s.Strategy, devices: s.Devices, least: s.MinDevices, most: s.MaxDevices,
-		memoryMiB: s.EstimatedMemoryMiB, single: s.SingleDevice, shares: s.AllowSharing, shuns: s.DisableSharing, adaptive: s.AdaptiveBatch != nil,
-		acrossTenants: s.ShareAcrossTenants,
+		tenant: s.Tenant, gpu: s.GPU, device: s.Device, strategy: s.Strategy, least: s.MinDevices, most: s.MaxDevices, cores: s.Cores,
+		memoryMiB: s.EstimatedMemoryMiB, mainMemoryMiB: s.MainMemoryMiB, single: s.SingleDevice, shares: s.AllowSharing, shuns: s.DisableSharing,
+		adaptive: s.AdaptiveBatch != nil, perDevice: s.Launch == train.LaunchPerDevice, acrossTenants: s.ShareAcrossTenants,
+	}
+	if m := s.ArrayMember; m != nil && m.AtOnce > 0 {
+		k.array = m.Array
 	}
 	if len(s.NodeLabels) > 0 {
 		k.labels = train.JoinLabels(s.NodeLabels)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
@@ -50,6 +51,40 @@ func TestTheEndOfALongQueueIsNotWeighed(t *testing.T) {
 		}
 		if last := p.Waiting[len(p.Waiting)-1]; last.Job != train.JobID(fmt.Sprintf("j%05d", jobs-1)) || last.Blockers[0].Code != plan.ReasonLongQueue {
 			t.Errorf("%s: the last is %+v", name, last)
+		}
+	}
+}
+
+// TestAllThatKeepsAJobFromANodeIsPartOfItsKind: jobs that wait for main memory, for cores or for the others of their
+// array leave devices idle, which later jobs get.
+func TestAllThatKeepsAJobFromANodeIsPartOfItsKind(t *testing.T) {
+	gpus := func(n int) (all []train.Device) {
+		for i := range n {
+			all = append(all, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU})
+		}
+		return all
+	}
+	for name, narrow := range map[string]func(*train.Spec){
+		"main memory": func(s *train.Spec) { s.MainMemoryMiB = 400 << 10 },
+		"in short":    func(s *train.Spec) { s.Memory = "400GiB" },
+		"cores":       func(s *train.Spec) { s.Cores = 64 },
+		"array":       func(s *train.Spec) { s.ArrayMember = &train.ArrayMember{Array: "sweep", AtOnce: 1} },
+	} {
+		r := longQueue(1300)
+		i := 0
+		for j := range r.Jobs {
+			j.Spec.Device = train.KindGPU
+			if i++; i <= 1100 {
+				narrow(&j.Spec)
+			}
+		}
+		r.Nodes = slices.Values([]train.Node{
+			{ID: "a", Devices: gpus(1), Cores: 64, Memory: 512 << 10 * unit.MiB},
+			{ID: "b", Machine: "a", Devices: gpus(8), Cores: 32, Memory: 300 << 10 * unit.MiB},
+		})
+		s := r.State(time.Unix(5000, 0), train.Plan{}, true, plan.State{})
+		if p := plan.Decide(s, plan.Switchyard{}); len(s.Behind) == 0 || len(p.Allocations) != 9 {
+			t.Errorf("%s: %d of 9 GPUs are used, %d jobs are behind", name, len(p.Allocations), len(s.Behind))
 		}
 	}
 }
