@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 )
 
 // Process holds what a service shares with its process: settings, log and metrics.
@@ -145,21 +146,30 @@ func Handler(h *Health, metrics *prometheus.Registry) http.Handler {
 		_, _ = io.WriteString(w, "ready\n")
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.Handle("GET /debug/pprof/", fromHere(pprof.Index))
-	mux.Handle("GET /debug/pprof/profile", fromHere(pprof.Profile))
-	mux.Handle("GET /debug/pprof/trace", fromHere(pprof.Trace))
+	mux.Handle("GET /debug/pprof/", forOwner(pprof.Index))
+	mux.Handle("GET /debug/pprof/profile", forOwner(pprof.Profile))
+	mux.Handle("GET /debug/pprof/trace", forOwner(pprof.Trace))
 	return mux
 }
 
-// fromHere serves clients of this machine alone: a profile costs processor time.
-func fromHere(h http.HandlerFunc) http.Handler {
+// forOwner serves the user of this process and root alone: a profile costs processor time, and shows what the process
+// works on. Other users of the machine reach its loopback too.
+func forOwner(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
-			http.Error(w, "profiles are for clients on this machine: log in there, or forward the port", http.StatusForbidden)
+		if uid, err := anyPeer(r.Context()); err != nil || uid != 0 && uid != os.Geteuid() {
+			http.Error(w, "profiles are for the user of the service and for root, on its machine: log in there as one of them", http.StatusForbidden)
 			return
 		}
 		h(w, r)
 	})
+}
+
+// anyPeer is Peer, also for a connection over the loopback.
+func anyPeer(ctx context.Context) (uid int, err error) {
+	if c, is := ctx.Value(connKey{}).(net.Conn); is && c.LocalAddr().Network() != "unix" {
+		return proc.Peer(c)
+	}
+	return Peer(ctx)
 }
 
 // ServeHTTP serves h on address until ctx ends, then lets the requests in flight finish. ready gets the address.

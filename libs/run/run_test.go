@@ -8,11 +8,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -218,14 +223,72 @@ func get(t *testing.T, url string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// TestProfilesAreForThisMachine: a client elsewhere that may read the metrics cannot have the service profiled.
-func TestProfilesAreForThisMachine(t *testing.T) {
+// Other users of the machine, and clients elsewhere, may read the metrics, and cannot have the service profiled.
+func TestProfilesAreForTheOwner(t *testing.T) {
 	h := run.Handler(run.NewHealth(), run.Registry())
-	for from, want := range map[string]int{"127.0.0.1:1000": http.StatusOK, "[::1]:1000": http.StatusOK, "10.0.0.7:1000": http.StatusForbidden} {
-		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap", nil), httptest.NewRecorder()
-		r.RemoteAddr = from
-		if h.ServeHTTP(w, r); w.Code != want {
-			t.Errorf("from %s: %d, want %d", from, w.Code, want)
+	r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap", nil), httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusForbidden {
+		t.Errorf("from elsewhere: %d", w.Code)
+	}
+	for _, listen := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
+		if err != nil {
+			t.Logf("not on this machine: %v", err)
+			continue
 		}
+		ctx, stop := context.WithCancel(t.Context())
+		var serving conc.WaitGroup
+		serving.Go(func() { _ = run.ServeListener(ctx, listener, h) })
+		address := strings.Replace(listener.Addr().String(), "[::]:", "127.0.0.1:", 1)
+		for uid, want := range map[int]int{os.Geteuid(): http.StatusOK, 64001: http.StatusForbidden} {
+			if uid != os.Geteuid() && os.Geteuid() != 0 {
+				continue // root alone can connect as another user
+			}
+			client := &http.Client{Transport: &http.Transport{DialContext: dialAs(uid), DisableKeepAlives: true}, Timeout: time.Minute}
+			for path, want := range map[string]int{"/debug/pprof/heap": want, "/debug/pprof/trace?seconds=0.01": want, "/metrics": http.StatusOK} {
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer, err := client.Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = answer.Body.Close()
+				if answer.StatusCode != want {
+					t.Errorf("%s at %s as user %d: %s, want %d", path, listen, uid, answer.Status, want)
+				}
+			}
+		}
+		stop()
+		serving.Wait()
+	}
+}
+
+// dialAs connects with a socket of a user. The thread has his number for the moment, and ends if it cannot become root
+// again.
+func dialAs(uid int) func(ctx context.Context, network, address string) (net.Conn, error) {
+	become := func(uid int) error {
+		const same = ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	own := os.Geteuid()
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if uid == own {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
+		runtime.LockOSThread()
+		if err := become(uid); err != nil {
+			return nil, err
+		}
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if back := become(own); back != nil {
+			return nil, back
+		}
+		runtime.UnlockOSThread()
+		return c, err
 	}
 }

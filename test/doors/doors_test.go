@@ -39,7 +39,7 @@ func doors() map[string][]string {
 		"services/planner/trial.go":                {subjects, "services/web.TestEveryRouteIsAttacked"},
 		"services/profiler/service.go":             {subjects},
 		// HTTP, over TCP and Unix sockets.
-		"libs/run/process.go":                   {"libs/run.TestProfilesAreForThisMachine"},
+		"libs/run/process.go":                   {"libs/run.TestProfilesAreForTheOwner"},
 		"libs/installation/socket.go":           {"services/web.TestEveryRouteIsAttacked", "services/executor/local/launcher.TestEveryRequestIsAttacked"},
 		"services/web/service.go":               {"services/web.TestEveryRouteIsAttacked", "services/web.TestForeignPagesAreRefused", "services/web/extender.TestAQuestionOfAScheduler"},
 		"services/web/limits.go":                {"libs/run.TestAPeerHasSoManyConnections"},
