@@ -113,7 +113,7 @@ const (
 	Attach         Operation = "open a terminal"
 	SeeExperiment  Operation = "see an experiment"
 	StopExperiment Operation = "stop an experiment"
-	OrderNode      Operation = "cordon, drain or resume a node"
+	OrderNode      Operation = "cordon, drain, resume or remove a node"
 	SeeUsers       Operation = "see users and tenants"
 	ChangeTenant   Operation = "change a tenant's quota"
 	ChangeUser     Operation = "change a user"

@@ -79,7 +79,7 @@ func Buckets() []BucketInfo {
 			Name: string(Nodes), Doc: "Inventory of the nodes.", Made: Observed, Loss: "nothing: each agent writes its node within seconds",
 			Records: []Record{
 				record(Nodes, "Nodes", "<node>", nodeagent,
-					"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
+					"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one. The planner deletes the record of a lost node that an operator removes.",
 					admission, planner, executor, profiler, energy, experiments, web),
 			},
 		},

@@ -18,6 +18,8 @@ func Attribute(body any, by string) {
 		b.By = by
 	case *ResumeRequested:
 		b.By = by
+	case *RemoveRequested:
+		b.By = by
 	case *UserSet:
 		b.By = by
 	case *TenantSet:

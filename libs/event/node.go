@@ -29,6 +29,12 @@ type DrainRequested struct {
 // ResumeRequested asks to give jobs to a node again.
 type ResumeRequested struct{ NodeRequest }
 
+// RemoveRequested asks to forget a node whose agent is gone for good. If its agent starts again, the node is back.
+type RemoveRequested struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
 // NodeSetAside says that a node, or some of its devices, gets no more jobs until a time, since different jobs were lost
 // there again and again. Those that run there stay until they end. A request to resume ends it before.
 type NodeSetAside struct {
@@ -55,6 +61,7 @@ const (
 	FactCordonRequested = "cordon_requested"
 	FactDrainRequested  = "drain_requested"
 	FactResumeRequested = "resume_requested"
+	FactRemoveRequested = "remove_requested"
 )
 
 // nodeKinds returns the facts of nodes.
@@ -69,6 +76,8 @@ func nodeKinds() []Kind {
 			"The same, and jobs that run there leave at their next save.", body[DrainRequested]),
 		node(FactResumeRequested, Operators, "node/<id>/resume_requested/<time>",
 			"A request to give jobs to a node again, or to some of its devices.", body[ResumeRequested]),
+		node(FactRemoveRequested, Operators, "node/<id>/remove_requested/<time>",
+			"A request to forget a node whose agent is gone for good. The planner refuses it if the agent is heard of, or a job has devices there.", body[RemoveRequested]),
 		node(FactSetAside, "planner", "node/<id>/set_aside/<job>/<attempt>",
 			"Different jobs were lost there again and again: it gets no more jobs for a while.", body[NodeSetAside]),
 	}

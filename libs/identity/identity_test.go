@@ -65,5 +65,8 @@ func expected(role string) map[string]bool {
 		subjects["$KV."+k.Name+".x"] = all || mine
 	}
 	subjects["$KV.leases."+role] = all || service
+	if role == "planner" { // it deletes the nodes that operators remove
+		subjects["$KV."+string(contract.Nodes)+".x"] = true
+	}
 	return subjects
 }

@@ -124,6 +124,9 @@ func ServicePermissions(service string) Permissions {
 	if service == "web" { // which asks whether the person is one, and passes on what he types
 		p.Publish = append(append(p.Publish, facts(event.Operators)...), InboxPrefix("executor")+".>")
 	}
+	if service == "planner" { // it deletes the nodes that operators remove
+		p.Publish = append(p.Publish, "$KV."+string(contract.Nodes)+".>")
+	}
 	if service == "admission" { // it says when the register is whole, and passes on what agents report
 		_, reports := nodeWriting("*")
 		p.Publish = slices.Concat(p.Publish, reports, []string{"$JS.API.STREAM.UPDATE.KV_" + string(contract.Jobs), "_R_.>"})

@@ -260,6 +260,19 @@ func (p *cache) node(id train.NodeID) (train.Node, int) {
 	return n, len(p.nodes)
 }
 
+// abandoned reports whether a node is silent, and no attempt has devices of it. n is its newest record.
+func (p *cache) abandoned(n train.Node) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.live {
+		if a.IsOn(n.ID) {
+			return false
+		}
+	}
+	known, is := p.nodes[string(n.ID)]
+	return is && known.SeenAt.Equal(n.SeenAt) && p.silence.of(string(n.ID)) >= records.NodeTimeout
+}
+
 // observeInterference keeps what is known until something else is: with it, what was computed from it.
 func (p *cache) observeInterference(e bus.Entry[curve.InterferenceRecord], deleted bool) {
 	p.mu.Lock()

@@ -18,11 +18,12 @@ type orders struct {
 	bus     *bus.Bus
 	cache   *cache
 	records *bus.KV[train.Eligibility]
+	nodes   *bus.KV[train.Node]
 }
 
 func newOrders(ctx context.Context, b *bus.Bus, known *cache) (*orders, error) {
-	records, err := bus.OpenKV(ctx, b, contract.Eligibility)
-	return &orders{b, known, records}, err
+	o := &orders{bus: b, cache: known}
+	return o, errors.Join(bus.Open(ctx, b, contract.Eligibility, &o.records), bus.Open(ctx, b, contract.Nodes, &o.nodes))
 }
 
 // run works until ctx ends.
@@ -38,11 +39,48 @@ func (o *orders) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	if !asked {
 		return nil, nil
 	}
+	if r.Fact == event.FactRemoveRequested {
+		if removed, err := o.remove(ctx, m.Parsed.ID); removed || err != nil {
+			return nil, err
+		}
+	}
 	_, err = o.records.Modify(ctx, m.Parsed.ID, func(e *train.Eligibility) (bool, error) { return eligible.Follow(e, r), nil })
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", m.Subject, err)
 	}
 	return nil, nil
+}
+
+// remove deletes the record of a node, and that of the orders about it, unless its agent is heard of or a job has
+// devices there.
+func (o *orders) remove(ctx context.Context, id string) (removed bool, err error) {
+	if !o.cache.ready() {
+		return false, errUnread
+	}
+	e, err := o.nodes.Get(ctx, id)
+	switch {
+	case errors.Is(err, bus.ErrNotFound): // what follows was left undone, if anything was
+	case err != nil:
+		return false, fmt.Errorf("remove node %s: %w", id, err)
+	case !o.cache.abandoned(e.Value):
+		return false, nil
+	default:
+		err := o.nodes.Delete(ctx, id, e.Revision)
+		if errors.Is(err, bus.ErrConflict) {
+			return false, nil // its agent has just written
+		}
+		if err != nil {
+			return false, fmt.Errorf("remove node %s: %w", id, err)
+		}
+	}
+	orders, err := o.records.Get(ctx, id)
+	if err == nil {
+		err = o.records.Delete(ctx, id, orders.Revision)
+	}
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return false, fmt.Errorf("forget the orders about node %s: %w", id, err)
+	}
+	return true, nil
 }
 
 // request reads a request about a node; asked is false for other facts of nodes.
@@ -56,7 +94,7 @@ func request(m bus.Message) (r eligible.Request, asked bool, err error) {
 		b, err := event.Decode[event.NodeSetAside](m.Data)
 		r.Devices, r.Until, r.Why = b.Devices, b.Until, b.Reason
 		return r, true, err
-	case event.FactCordonRequested, event.FactDrainRequested, event.FactResumeRequested:
+	case event.FactCordonRequested, event.FactDrainRequested, event.FactResumeRequested, event.FactRemoveRequested:
 		b, err := event.Decode[event.DrainRequested](m.Data) // the others say no more
 		if err == nil {
 			_, err = bus.Asked(m, &b)

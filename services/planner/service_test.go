@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -422,6 +424,59 @@ func TestAnOrderIsFollowed(t *testing.T) {
 	}
 	order(event.FactResumeRequested, event.ResumeRequested{})
 	b.await(event.StreamJobs, func(m bus.Message) bool { return m.Parsed.Fact == event.FactPlanned })
+}
+
+// A node is removed on request if its agent is silent and no job has devices there. Its orders go with it.
+func TestASilentNodeIsRemoved(t *testing.T) {
+	b := newBench(t)
+	attempts, err := bus.OpenKV(b.ctx, b.bus, contract.Attempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, err := bus.OpenKV(b.ctx, b.bus, contract.Eligibility)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.node(2)
+	for _, id := range []train.NodeID{"busy", "gone"} {
+		put(b, b.nodes, string(id), train.Node{ID: id, SeenAt: time.Now().Add(-time.Hour), Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}})
+	}
+	put(b, attempts, "j", train.Attempt{Job: "j", Number: 1, Phase: train.PhaseRunning, Node: "busy", Devices: []train.DeviceID{"gpu:0"}})
+	put(b, orders, "gone", train.Eligibility{})
+	b.serve()
+	for _, id := range []train.NodeID{"a", "busy", "gone", "never"} {
+		if err := b.bus.Publish(b.ctx, event.NodeRequestFact(id, event.FactRemoveRequested, time.Now(), event.RemoveRequested{By: "ops"})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, err := b.bus.LastSequence(b.ctx, event.StreamNodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range tick.Every(b.ctx, 20*time.Millisecond) { // "never" comes last, and leaves no record; "busy" does
+		if e, err := orders.Get(b.ctx, "busy"); err == nil && e.Value.Sequence == last-2 {
+			break
+		}
+	}
+	for range tick.Every(b.ctx, 20*time.Millisecond) {
+		if _, err := b.nodes.Get(b.ctx, "gone"); errors.Is(err, bus.ErrNotFound) {
+			break
+		}
+	}
+	for _, id := range []string{"a", "busy"} {
+		if _, err := b.nodes.Get(b.ctx, id); err != nil {
+			t.Errorf("a node that is in use: %v", err)
+		}
+		if e, err := orders.Get(b.ctx, id); err != nil || len(e.Value.Orders) > 0 {
+			t.Errorf("orders of %s: %+v, %v", id, e.Value, err)
+		}
+	}
+	if _, err := orders.Get(b.ctx, "gone"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("orders of the removed node: %v", err)
+	}
+	if b.ctx.Err() != nil {
+		t.Error(b.ctx.Err())
+	}
 }
 
 // TestANodeThatLosesJobsIsSetAside: three jobs are lost on one GPU in turn, so the planner plans nothing there, also

@@ -35,6 +35,7 @@ func Follow(e *train.Eligibility, r Request) bool {
 		devices = []train.DeviceID{train.WholeNode}
 	}
 	switch r.Fact {
+	case event.FactRemoveRequested: // refused: the record of a node that is removed goes, too
 	case event.FactSetAside:
 		setAside(e, devices, r)
 	case event.FactResumeRequested:

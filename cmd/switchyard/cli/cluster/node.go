@@ -46,8 +46,56 @@ func nodeCommand(a *console.Console) *cobra.Command {
 	} {
 		cmd.AddCommand(o.command(a))
 	}
+	cmd.AddCommand(nodeRemoveCommand(a))
 	return cmd
 }
+
+func nodeRemoveCommand(a *console.Console) *cobra.Command {
+	reason := ""
+	cmd := &cobra.Command{
+		Use:   "remove NODE..",
+		Short: "Forget nodes whose agents are gone for good",
+		Long: `Forgets nodes that are silent, with the orders about them: their devices count no more, and no alert is about them. A node on which a job
+has devices is not removed. If the agent of a removed node starts again, the node is back.
+
+Exit codes: 0 the nodes are removed, 1 a node is unknown, not silent or in use, or the planner did not follow in time.`,
+		Example: "  switchyard node remove n2",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return removeNodes(ctx, a, y, names, reason) })
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown by `switchyard events --audit`")
+	return cmd
+}
+
+// removeNodes asks the planner to remove silent nodes, and waits until it has.
+func removeNodes(ctx context.Context, a *console.Console, y console.Yard, names []string, reason string) error {
+	nodes, err := findNodes(ctx, y, names)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if row := newNodeRow(n, time.Now()); row.State != silentState {
+			return exit.Errorf(exit.Failed, "stop its node agent first; `switchyard node cordon` keeps jobs off it", "node %s is not silent", n.ID)
+		} else if len(row.Jobs) > 0 {
+			return exit.Errorf(exit.Failed, "cancel them, or start its node agent again", "jobs %v have devices of node %s", row.Jobs, n.ID)
+		}
+	}
+	o := order{verb: "remove", fact: event.FactRemoveRequested}
+	waiting, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	for _, n := range nodes {
+		if err := o.giveOne(waiting, y, n, event.RemoveRequested{By: console.CurrentUser(), Reason: reason}); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Stdout, "node %s is removed\n", n.ID)
+	}
+	return nil
+}
+
+// silentState is the state of a node whose agent is not heard of.
+const silentState = "silent"
 
 // order is one verb of an operator about nodes.
 type order struct {
@@ -179,7 +227,15 @@ func (o order) giveOne(ctx context.Context, y console.Yard, before *view.Node, b
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if slices.ContainsFunc(nodes, func(n *view.Node) bool { return n.ID == before.ID && n.OrdersSequence > before.OrdersSequence }) {
+		at := slices.IndexFunc(nodes, func(n *view.Node) bool { return n.ID == before.ID })
+		if o.fact == event.FactRemoveRequested {
+			switch {
+			case at < 0:
+				return nil
+			case nodes[at].OrdersSequence > before.OrdersSequence:
+				return exit.Errorf(exit.Failed, "`switchyard node list` shows it", "the planner has not removed node %s: its agent is heard of again, or a job has devices there", before.ID)
+			}
+		} else if at >= 0 && nodes[at].OrdersSequence > before.OrdersSequence {
 			return nil
 		}
 	}
@@ -333,7 +389,7 @@ func newNodeRow(n *view.Node, now time.Time) nodeRow {
 // stateOf says in short whether a node takes jobs.
 func stateOf(exclusions []train.Exclusion, stale bool) string {
 	if stale {
-		return "silent"
+		return silentState
 	}
 	words := map[string]string{
 		train.NodeNotReady: "not ready", train.NodeCordoned: "cordoned", train.NodeDraining: "draining", train.NodeTainted: "tainted",

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sourcegraph/conc"
 
@@ -28,6 +29,19 @@ func follow(t *testing.T, b *bus.Bus) {
 			r, err := event.Decode[event.NodeRequest](m.Data)
 			if err != nil {
 				t.Error(err)
+			}
+			if m.Parsed.Fact == event.FactRemoveRequested {
+				nodes, err := bus.OpenKV(ctx, b, contract.Nodes)
+				if err == nil {
+					var e bus.Entry[train.Node]
+					if e, err = nodes.Get(ctx, m.Parsed.ID); err == nil {
+						err = nodes.Delete(ctx, m.Parsed.ID, e.Revision)
+					}
+				}
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				return
 			}
 			device := train.DeviceID(train.WholeNode)
 			if len(r.Devices) > 0 {
@@ -56,6 +70,8 @@ func TestNodes(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	clitest.Put(t, s.Bus, contract.Conditions, "cpu1", train.NodeCondition{Cordoned: true})
+	clitest.Put(t, s.Bus, contract.Nodes, "new", train.Node{ID: "new", SeenAt: time.Now().Add(time.Minute)})
+	clitest.Put(t, s.Bus, contract.Nodes, "old", train.Node{ID: "old", SeenAt: time.Now().Add(-time.Hour)})
 	follow(t, s.Bus)
 	steps := []struct {
 		args []string
@@ -76,6 +92,10 @@ func TestNodes(t *testing.T) {
 		{[]string{"node", "resume", "gpu1"}, exit.OK, nil},
 		{[]string{"node", "drain", "gpu"}, exit.Failed, []string{`no node "gpu"`, "did you mean gpu1?"}},
 		{[]string{"node", "drain", "gpu1", "--device", "3"}, exit.Usage, []string{`--device "3": want a device of node gpu1, one of gpu:0,gpu:1,gpu:2,gpu:3`}},
+		{[]string{"node", "remove", "gpu1"}, exit.Failed, []string{"jobs [resnet-4f2a] have devices of node gpu1"}},
+		{[]string{"node", "remove", "new"}, exit.Failed, []string{"node new is not silent"}},
+		{[]string{"node", "remove", "old"}, exit.OK, []string{"node old is removed\n"}},
+		{[]string{"node", "remove", "old"}, exit.Failed, []string{`no node "old"`}},
 		{[]string{"node", "drain"}, exit.Usage, []string{"requires at least 1 arg"}},
 	}
 	for _, step := range steps {
