@@ -33,7 +33,7 @@ type (
 )
 
 // Version names the code that decides. It is recorded with each input, so that a replay by other code can say so.
-const Version = "phases-6"
+const Version = "phases-7"
 
 // DefaultPolicy is the name of the policy that is used unless another is asked for.
 const DefaultPolicy = "switchyard"
