@@ -120,6 +120,7 @@ func proxyOf(s launch.Setting, l installation.Layout) *proxy.Spec {
 	}
 	scheduler := s.Scheduler(0)
 	p := &proxy.Spec{
+		Sight:   sightOf(s.Job, l),
 		Address: fmt.Sprintf("%s/v1/jobs/%s/", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"]), Format: spec.LogFormat,
 		Checkpoints: filesOf(s, spec.Checkpoint), Signals: spec.Image == "" && spec.Checkpoint != "", EndsBySignal: spec.Preempt == train.PreemptBySignal,
 	}
@@ -133,6 +134,15 @@ func proxyOf(s launch.Setting, l installation.Layout) *proxy.Spec {
 		}
 	}
 	return p
+}
+
+// sightOf returns what is looked at for a job. The rights of a person bound what is looked at for him.
+func sightOf(job train.JobID, l installation.Layout) proxy.Sight {
+	if l.People {
+		return proxy.Sight{}
+	}
+	own := l.Real()
+	return proxy.Sight{Hidden: own.DataDir, Kept: []string{own.Work(job), own.Snapshots(job), own.Upload(job)}}
 }
 
 // filesOf returns where the files of a pattern of a job are on this machine.

@@ -69,7 +69,7 @@ func (p *Preparer) copyFrom(ctx context.Context, other train.JobID, s launch.Set
 	if c.err != nil || c.files > 0 {
 		return c.err
 	}
-	if !proxy.HasCheckpoint(filesOf(s, s.Spec.Checkpoint)) {
+	if !proxy.HasCheckpoint(sightOf(s.Job, l), filesOf(s, s.Spec.Checkpoint)) {
 		return errNothingSaved
 	}
 	return nil

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -18,6 +17,7 @@ type file struct {
 // checkpoints looks for the files that a program saves. It compares times of files with each other only: the clock of
 // a file server may differ from this machine's.
 type checkpoints struct {
+	Sight
 	patterns []string
 	// seen is the newest file at the last look, reported the newest one that was reported or was there at the start.
 	seen, reported file
@@ -32,8 +32,8 @@ const mostUnsure = 60
 func (c *checkpoints) begin() { c.reported = c.newest() }
 
 // HasCheckpoint reports whether a file of one of the patterns exists.
-func HasCheckpoint(patterns []string) bool {
-	c := checkpoints{patterns: patterns}
+func HasCheckpoint(sight Sight, patterns []string) bool {
+	c := checkpoints{Sight: sight, patterns: patterns}
 	return c.newest().path != ""
 }
 
@@ -41,8 +41,7 @@ func HasCheckpoint(patterns []string) bool {
 func (c *checkpoints) newest() file {
 	var last file
 	for _, pattern := range c.patterns {
-		names, _ := filepath.Glob(pattern) // a pattern is checked when its job is admitted
-		for _, name := range names {
+		for _, name := range c.glob(pattern) {
 			if f := fileAt(name); f.at.After(last.at) {
 				last = f
 			}

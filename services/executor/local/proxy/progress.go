@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/joblog/progress"
@@ -32,7 +31,7 @@ type progressReader struct {
 
 // newProgressReader returns the reader of a launch. A pattern is checked when its job is admitted.
 func newProgressReader(p *Spec) *progressReader {
-	r := &progressReader{names: p.Names, headers: map[string][]string{}, mark: p.FromZero, tables: tails{patterns: p.Tables}, boards: tails{patterns: p.Boards}}
+	r := &progressReader{names: p.Names, headers: map[string][]string{}, mark: p.FromZero, tables: tails{Sight: p.Sight, patterns: p.Tables}, boards: tails{Sight: p.Sight, patterns: p.Boards}}
 	if pattern, err := progress.ParsePattern(p.Pattern); p.Pattern != "" && err == nil {
 		r.pattern = &pattern
 	}
@@ -112,7 +111,7 @@ func (r *progressReader) files(pass func(progress.Report)) {
 // header returns the names of the columns of a table.
 func (r *progressReader) header(path string) []string {
 	if r.headers[path] == nil {
-		f, err := os.Open(path)
+		f, err := r.tables.open(path)
 		if err != nil {
 			return nil
 		}
@@ -147,6 +146,7 @@ const tailSize = 1 << 20
 
 // tails reads what is appended to files.
 type tails struct {
+	Sight
 	patterns []string
 	offsets  map[string]int64
 }
@@ -159,8 +159,7 @@ func (t *tails) begin() {
 
 func (t *tails) each(with func(path string, size int64)) {
 	for _, pattern := range t.patterns {
-		names, _ := filepath.Glob(pattern) // a pattern is checked when its job is admitted
-		for _, name := range names {
+		for _, name := range t.glob(pattern) {
 			if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
 				with(name, info.Size())
 			}
@@ -179,7 +178,7 @@ func (t *tails) next(use func(path string, text []byte) int64) {
 		if size <= from {
 			return
 		}
-		f, err := os.Open(path)
+		f, err := t.open(path)
 		if err != nil {
 			return
 		}

@@ -24,6 +24,7 @@ import (
 type Spec struct {
 	// Address is that of the attempt's requests to the job API.
 	Address string `json:"address"`
+	Sight
 	// Format is the format in which the output of the first worker has its epochs; empty if it has none.
 	Format string `json:"format,omitempty"`
 	// Pattern finds progress in the lines of this output, Tables and Boards are patterns of CSV files and of TensorBoard's
@@ -87,7 +88,7 @@ func New(p *Spec, log io.Writer) *Proxy {
 		return nil
 	}
 	made := &Proxy{
-		Spec: *p, log: log, reader: newProgressReader(p), files: checkpoints{patterns: p.Checkpoints}, stop: func() {},
+		Spec: *p, log: log, reader: newProgressReader(p), files: checkpoints{Sight: p.Sight, patterns: p.Checkpoints}, stop: func() {},
 		client: http.Client{Timeout: reportTimeout, Transport: &http.Transport{}}, late: make(chan struct{}), end: make(chan struct{}, 1),
 	}
 	if p.Format != "" {
