@@ -56,12 +56,10 @@ type Job struct {
 	batch int
 	// latest is the batch of the last epoch of the running attempt, as its code reported it.
 	latest train.Batch
-	// node, held and servers are what the running attempt was given, with the number of its nodes and the one model of its
-	// devices; paces is how fast its workers are.
-	node    train.NodeID
-	nodes   int
+	// places and servers are what the running attempt was given, with the one model of its devices; paces is how fast its
+	// workers are.
+	places  []train.Part
 	device  string
-	held    []train.DeviceID
 	servers int
 	paces   map[int]curve.WorkerPace
 	// stragglers have been published.
@@ -91,7 +89,7 @@ func New(id train.JobID, spec train.Spec, deviceOf func(train.NodeID, train.Devi
 func (j *Job) config(attempt, devices int, ran train.Batch) train.Config {
 	c := j.Spec.On(max(devices, 1), 1)
 	if attempt == j.attempt {
-		c.Nodes = max(j.nodes, 1)
+		c.Nodes = max(len(j.places), 1)
 		c.Servers = j.servers
 		c.LocalBatch = cmp.Or(j.batch, c.LocalBatch)
 	}
@@ -171,7 +169,7 @@ func (j *Job) started(at time.Time, b *event.Started) {
 		j.epochsDone = 0
 	}
 	j.devices = max(len(b.Devices), 1)
-	j.node, j.nodes, j.held, j.servers, j.batch = b.Node, max(len(b.Parts), 1), b.Devices, b.Servers, b.BatchSize
+	j.places, j.servers, j.batch = b.Places(), b.Servers, b.BatchSize
 	j.keepSteps()
 	j.paces, j.device, j.latest = nil, "", train.Batch{}
 	if len(b.Devices) > 0 {

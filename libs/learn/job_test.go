@@ -94,6 +94,27 @@ func TestStepsOfAnUnfinishedEpochTeach(t *testing.T) {
 	}
 }
 
+// TestASlowWorkerIsNamedWhereItRuns: the ranks of a gang over several nodes go through its parts.
+func TestASlowWorkerIsNamedWhereItRuns(t *testing.T) {
+	parts := []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}, {Node: "n2", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}}
+	for slow, want := range []train.Straggler{{Node: "n1", Device: "gpu:0"}, {Node: "n1", Device: "gpu:1"}, {Node: "n2", Device: "gpu:0"}, {Node: "n2", Device: "gpu:1"}} {
+		s := spec()
+		s.MinDevices, s.MaxDevices, s.Strategy, s.Launch = 4, 4, train.StrategyAllReduce, train.LaunchPerDevice
+		j := New("a", s, anyModel)
+		j.Take(after(0), &event.Started{Attempt: 1, Node: "n1", Devices: train.AllDevices(parts), Parts: parts})
+		for rank := range 4 {
+			wait := 0.5
+			if rank == slow {
+				wait = 0 // the others wait for it
+			}
+			j.Stepped(after(60), event.Stepped{Attempt: 1, Rank: rank, Steps: 50, StepSeconds: 1, WaitSeconds: wait, Devices: 4})
+		}
+		if found := j.Straggling(); found == nil || found.Rank != slow || found.Node != want.Node || found.Device != want.Device {
+			t.Errorf("rank %d: %+v, want %s of %s", slow, found, want.Device, want.Node)
+		}
+	}
+}
+
 func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	j := New("a", spec(), anyModel)
 	if j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {

@@ -15,7 +15,7 @@ const recentSteps = 100
 
 // observePace adds a heartbeat to the pace of its worker.
 func (j *Job) observePace(b event.Stepped) {
-	if b.Rank < 0 || b.Rank >= len(j.held) || b.WaitSeconds < 0 || b.WaitSeconds > b.StepSeconds {
+	if b.Rank < 0 || b.Rank >= j.devices || b.WaitSeconds < 0 || b.WaitSeconds > b.StepSeconds {
 		return
 	}
 	if j.paces == nil {
@@ -35,7 +35,7 @@ func (j *Job) observePace(b event.Stepped) {
 // attempt. Only with one process per device is it known which device a process has.
 func (j *Job) Straggling() *event.Straggling {
 	published := slices.ContainsFunc(j.stragglers, func(s train.Straggler) bool { return s.Attempt == j.attempt })
-	if published || len(j.stragglers) >= train.MaxStragglers || j.Spec.Launch != train.LaunchPerDevice || len(j.paces) != len(j.held) {
+	if published || len(j.stragglers) >= train.MaxStragglers || j.Spec.Launch != train.LaunchPerDevice || len(j.paces) != j.devices {
 		return nil
 	}
 	paces := slices.SortedFunc(maps.Values(j.paces), func(x, y curve.WorkerPace) int { return cmp.Compare(x.Rank, y.Rank) })
@@ -43,9 +43,21 @@ func (j *Job) Straggling() *event.Straggling {
 	if !found {
 		return nil
 	}
+	node, device := j.deviceOfRank(rank)
 	return &event.Straggling{
-		Straggler: train.Straggler{Attempt: j.attempt, Rank: rank, Node: j.node, Device: j.held[rank], Slowdown: slowdown}, Workers: len(paces),
+		Straggler: train.Straggler{Attempt: j.attempt, Rank: rank, Node: node, Device: device, Slowdown: slowdown}, Workers: len(paces),
 	}
+}
+
+// deviceOfRank returns the node and the device of a worker: ranks follow the order of the places.
+func (j *Job) deviceOfRank(rank int) (train.NodeID, train.DeviceID) {
+	for _, p := range j.places {
+		if rank < len(p.Devices) {
+			return p.Node, p.Devices[rank]
+		}
+		rank -= len(p.Devices)
+	}
+	return "", ""
 }
 
 // Straggled records a published straggler.
