@@ -37,6 +37,8 @@ type Job struct {
 	// Published is the newest published estimate; nil before the first. HasConverged says that this was published.
 	Published    *event.Reestimated
 	HasConverged bool
+	// Since is the attempt that began the training from scratch, after another had lost all; 0 if none did.
+	Since int
 
 	// deviceOf describes a device.
 	deviceOf func(train.NodeID, train.DeviceID) train.Device
@@ -166,7 +168,7 @@ func (j *Job) started(at time.Time, b *event.Started) {
 	j.attempt, j.startedAt, j.epochAt = b.Attempt, at, time.Time{}
 	j.epochsDone = max(j.epochsDone, b.EpochsDone)
 	if b.FromScratch {
-		j.epochsDone = 0
+		j.beginAgain()
 	}
 	j.devices = max(len(b.Devices), 1)
 	j.places, j.servers, j.batch = b.Places(), b.Servers, b.BatchSize
@@ -178,6 +180,15 @@ func (j *Job) started(at time.Time, b *event.Started) {
 	}
 	j.progress, j.begun, j.heard = j.saved, false, false
 	j.settleServers(b.Servers)
+}
+
+// beginAgain forgets how far the training was. Its speed stays known.
+func (j *Job) beginAgain() {
+	j.Since, j.epochsDone, j.saved, j.HasConverged = j.attempt, 0, 0, false
+	j.noise, j.noiseBefore = noise{}, noise{}
+	for i := range j.History.Epochs {
+		j.History.Epochs[i].Loss = 0
+	}
 }
 
 // attemptEnded closes the running attempt.
@@ -195,9 +206,9 @@ func (j *Job) keepSteps() {
 	j.History.Steps, j.live = folded(append(j.History.Steps, j.live...)), nil
 }
 
-// epochEnded adds an epoch; it returns false if the epoch is known already.
+// epochEnded adds an epoch; it returns false if the epoch is known already, or of a training that was lost.
 func (j *Job) epochEnded(at time.Time, b *event.EpochEnded) bool {
-	if b.EpochsDone <= j.epochsDone {
+	if b.EpochsDone <= j.epochsDone || b.Attempt < j.Since {
 		return false
 	}
 	devices := b.Devices

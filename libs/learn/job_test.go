@@ -115,6 +115,42 @@ func TestASlowWorkerIsNamedWhereItRuns(t *testing.T) {
 	}
 }
 
+// TestAJobThatBeginsAgainHasTrainedNothing: what a training had reached is lost with its state, and what it says later
+// is of no use. The speed is known still.
+func TestAJobThatBeginsAgainHasTrainedNothing(t *testing.T) {
+	s := spec()
+	s.AdaptiveBatch, s.MaxEpochs, s.Stop = &train.AdaptiveBatchSpec{Max: 64}, 100, &train.StopSpec{LossDecrease: 0.01, Epochs: 3}
+	j := New("a", s, anyModel)
+	epochs := func(attempt int, numbers ...int) {
+		for _, n := range numbers {
+			j.Take(after(float64(1000*attempt+10*n)), &event.EpochEnded{
+				Attempt: attempt, EpochsDone: n, EpochSeconds: 10, Steps: 100, Devices: 1, Loss: new(1 + 1/float64(n*n)), GradSquared: new(1.0), GradVariance: new(2.0),
+			})
+		}
+	}
+	j.Take(after(1000), &event.Started{Attempt: 1, Devices: []train.DeviceID{"gpu:0"}})
+	epochs(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	c := j.Converged()
+	if c == nil {
+		t.Fatal("the loss has not converged")
+	}
+	j.Take(after(1500), c)
+	j.Take(after(1500), &event.AttemptLost{Attempt: 1, EpochsDone: 12})
+	j.Take(after(2000), &event.Started{Attempt: 2, Devices: []train.DeviceID{"gpu:0"}, FromScratch: true})
+	if m := j.Model(); m.Progress != 0 || m.Convergence != nil || m.Efficiency != nil || m.EpochSeconds != 10 {
+		t.Errorf("began again with %+v", m)
+	}
+	epochs(2, 1, 2)
+	epochs(1, 13) // the agent of the first attempt was away
+	if r, known := j.Estimate(j.Model()); !known || r.EpochsDone != 2 || j.Converged() != nil {
+		t.Errorf("after two epochs: estimate %+v, %v, converged %v", r, known, j.Converged())
+	}
+	epochs(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	if again := j.Converged(); again == nil || *again != *c {
+		t.Errorf("converges after %+v, the first time after %+v", again, c)
+	}
+}
+
 func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	j := New("a", spec(), anyModel)
 	if j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {

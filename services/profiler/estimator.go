@@ -234,8 +234,10 @@ func (e *estimator) due(withSamples bool) []train.JobID {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// update is what has to be stored for a job: its model, and the facts to publish.
+// update is what has to be stored for a job: its model, and the facts to publish. since is the attempt that began its
+// training again; 0 if none did.
 type update struct {
+	since      int
 	model      train.Model
 	estimate   *event.Reestimated
 	straggling *event.Straggling
@@ -261,7 +263,7 @@ func (e *estimator) update(id train.JobID) (update, bool) {
 		return update{model: j.Model()}, true
 	}
 	// A straggler enters the model only after its fact is stored, so that a restart finds the same.
-	out := update{model: j.Model(), straggling: j.Straggling(), converged: j.Converged()}
+	out := update{since: j.Since, model: j.Model(), straggling: j.Straggling(), converged: j.Converged()}
 	if r, known := j.Estimate(out.model); known && j.Differs(r) {
 		out.estimate = &r
 	}

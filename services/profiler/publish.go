@@ -10,11 +10,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-func (s *store) publishEstimate(ctx context.Context, id train.JobID, e *event.Reestimated) error {
+// publishEstimate publishes an estimate. since tells the trainings of a job apart, as in publishConverged: a job that
+// began again reaches its epochs a second time.
+func (s *store) publishEstimate(ctx context.Context, id train.JobID, since int, e *event.Reestimated) error {
 	if e == nil {
 		return nil
 	}
-	f := event.JobFact(id, event.FactReestimated, fmt.Sprintf("estimate/%d", e.EpochsDone), *e)
+	f := event.JobFact(id, event.FactReestimated, fmt.Sprintf("training/%d/estimate/%d", since, e.EpochsDone), *e)
 	if err := s.bus.Publish(ctx, f); err != nil {
 		return err
 	}
@@ -41,11 +43,11 @@ func (s *store) publishStraggler(ctx context.Context, id train.JobID, found *eve
 }
 
 // publishConverged publishes that the loss of a job has converged. Another profiler may have published it already.
-func (s *store) publishConverged(ctx context.Context, id train.JobID, c *event.Converged) error {
+func (s *store) publishConverged(ctx context.Context, id train.JobID, since int, c *event.Converged) error {
 	if c == nil {
 		return nil
 	}
-	if err := s.bus.Publish(ctx, event.OnceFact(id, event.FactConverged, "converged", *c)); err != nil {
+	if err := s.bus.Publish(ctx, event.JobFact(id, event.FactConverged, fmt.Sprintf("training/%d/converged", since), *c)); err != nil {
 		return err
 	}
 	s.estimator.note(id, func(j *learn.Job) { j.HasConverged = true })

@@ -194,5 +194,6 @@ func (s *store) save(ctx context.Context, id train.JobID) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.publishEstimate(ctx, id, out.estimate), s.publishStraggler(ctx, id, out.straggling), s.publishConverged(ctx, id, out.converged))
+	return errors.Join(s.publishEstimate(ctx, id, out.since, out.estimate), s.publishStraggler(ctx, id, out.straggling),
+		s.publishConverged(ctx, id, out.since, out.converged))
 }

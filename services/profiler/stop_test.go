@@ -30,10 +30,11 @@ func facts[T any](b *bench, fact string, n int) []T {
 // lossOf has converged by the rule after about ten epochs.
 func lossOf(epoch int) float64 { return 1/(0.5*float64(epoch)+0.5) + 1 }
 
-func (b *bench) lossy(id train.JobID, epoch int) {
-	b.publish(id, event.FactEpochEnded, fmt.Sprintf("attempt/1/epoch/%d", epoch), 20*float64(epoch),
-		event.EpochEnded{Attempt: 1, EpochsDone: epoch, EpochSeconds: 20, Devices: 1, Loss: new(lossOf(epoch))})
-	b.await(id, seen(epoch))
+// lossy ends an epoch of an attempt, and waits until it has entered the model as the one with a number.
+func (b *bench) lossy(id train.JobID, attempt, epoch, number int) {
+	b.publish(id, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt, epoch), 20*float64(number),
+		event.EpochEnded{Attempt: attempt, EpochsDone: epoch, EpochSeconds: 20, Devices: 1, Loss: new(lossOf(epoch))})
+	b.await(id, seen(number))
 }
 
 func TestAConvergedJobIsPublishedOnceAcrossARestart(t *testing.T) {
@@ -45,7 +46,7 @@ func TestAConvergedJobIsPublishedOnceAcrossARestart(t *testing.T) {
 	b.begin("plain", spec()) // as calm, but without a stop rule
 	end := 0
 	for e := 1; e <= 20; e++ {
-		b.lossy("a", e)
+		b.lossy("a", 1, e, e)
 		// The drop of the true curve at its third calm epoch shows where the end is due.
 		if end == 0 && e > 3 && lossOf(e-3)-lossOf(e-2) < 0.02 {
 			end = e
@@ -61,9 +62,18 @@ func TestAConvergedJobIsPublishedOnceAcrossARestart(t *testing.T) {
 	}
 	stop()
 	b.serve()
-	b.lossy("a", 21)
+	b.lossy("a", 1, 21, 21)
 	if published := b.count(event.FactConverged); published != 1 {
 		t.Errorf("published %d times", published)
+	}
+	// A job that begins again from scratch has another loss to converge.
+	b.publish("a", event.FactAttemptLost, "attempt/1/end", 420, event.AttemptLost{Attempt: 1, EpochsDone: 21})
+	b.publish("a", event.FactStarted, "attempt/2/started", 420, event.Started{Attempt: 2, Devices: []train.DeviceID{"cpu:0"}, FromScratch: true})
+	for e := 1; e <= 20; e++ {
+		b.lossy("a", 2, e, 21+e)
+	}
+	if again := facts[event.Converged](b, event.FactConverged, 2)[1]; again != first {
+		t.Errorf("the second time %+v, the first time %+v", again, first)
 	}
 }
 
