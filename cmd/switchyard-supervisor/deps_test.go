@@ -19,7 +19,7 @@ func TestTheSupervisorIsSmall(t *testing.T) {
 		own + "libs/disk", own + "libs/engine", own + "libs/installation", own + "libs/jobfiles", own + "libs/joblog", own + "libs/look", own + "libs/proc", own + "libs/rpc", own + "libs/tick", own + "libs/train", own + "libs/unit",
 		own + "libs/upload", own + "libs/seal", own + "services/executor/launch", own + "cmd/switchyard-supervisor",
 		// Not the back end, which is services/executor/local itself.
-		local + "attempt", local + "cgroup", local + "horovod", local + "launcher", local + "prepare", local + "proxy", local + "screen", local + "supervisor",
+		local + "attempt", local + "cgroup", local + "horovod", local + "launcher", local + "prepare", local + "proxy", local + "screen", local + "supervisor", local + "trash",
 		"github.com/sourcegraph/conc", "golang.org/x/sys/unix",
 		// What the launcher starts as a person fetches data with the rights of that person.
 		own + "services/executor/staging",

@@ -278,7 +278,7 @@ func (l *lab) end() {
 	jobs, _ := os.ReadDir(l.path("jobs/jobs"))
 	for _, job := range jobs {
 		for number := 1; number < 10 && err == nil; number++ {
-			groups := trees.Of(train.Attempt{Job: train.JobID(job.Name()), Number: number}.Name())
+			groups := trees.Of(l.path("jobs"), train.Attempt{Job: train.JobID(job.Name()), Number: number}.Name())
 			for groups.Kill() > 0 { //nolint:revive // until none is left
 			}
 			_ = groups.Remove()

@@ -95,6 +95,10 @@ func (l *life) take(at time.Time, body any) {
 		if b.BatchSize > 0 {
 			l.spec = l.spec.WithBatchSize(b.BatchSize)
 		}
+	case *event.EditDecided:
+		if next, err := l.spec.Edited(b.Edit); err == nil && len(b.Refused) == 0 {
+			l.spec = next.WithDefaults()
+		}
 	case *event.Started:
 		if n := len(l.attempts); n == 0 || l.attempts[n-1].number < b.Attempt {
 			l.finished = time.Time{} // it may have been resumed

@@ -164,7 +164,7 @@ func list[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T]) ([]
 func told() []string {
 	return []string{
 		event.FactSubmitted, event.FactAdmitted, event.FactTuned, event.FactQueued, event.FactPlanned, event.FactStarted, event.FactEpochEnded, event.FactStopRequested,
-		event.FactPreempted, event.FactAttemptLost, event.FactCancelRequested, event.FactSucceeded, event.FactFailed, event.FactCancelled,
+		event.FactEditDecided, event.FactPreempted, event.FactAttemptLost, event.FactCancelRequested, event.FactSucceeded, event.FactFailed, event.FactCancelled,
 	}
 }
 

@@ -142,6 +142,24 @@ func TestAJobOfAGroupHasTheBatchThatWasChosen(t *testing.T) {
 	}
 }
 
+// TestAnEditedJobIsSimulatedAsEdited: what the register refused leaves a job as it was.
+func TestAnEditedJobIsSimulatedAsEdited(t *testing.T) {
+	s := &story{t: t}
+	s.admit(0, "a", nil)
+	s.tell(1, "a", event.FactEditDecided, event.EditDecided{Request: 3, Edit: train.Edit{Set: train.Editable{Priority: new(90), NodeLabels: map[string]string{"zone": "b"}, MaxDevices: 4}}})
+	s.tell(1, "a", event.FactEditDecided, event.EditDecided{Request: 4, Refused: []train.Reason{{Code: "Running"}}})
+	s.tell(1, "a", event.FactEditDecided, event.EditDecided{Request: 5, Edit: train.Edit{Unset: []string{"node_labels.zone"}}})
+	s.start(2, "a", 1, 1)
+	s.epoch(12, "a", 1, 5, 2)
+	s.tell(13, "a", event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 5})
+	if r := s.live().job(t, "a"); r.Priority != 90 || len(r.Spec.NodeLabels) > 0 || r.Spec.MaxDevices != 4 || r.Spec.Launch == "" {
+		t.Errorf("priority %d, spec %+v", r.Priority, r.Spec)
+	}
+	if !slices.Contains(told(), event.FactEditDecided) {
+		t.Error("edits are not read")
+	}
+}
+
 func TestJobsThatTellLittle(t *testing.T) {
 	s := &story{t: t}
 	s.admit(0, "opaque", nil)

@@ -25,6 +25,8 @@ func redactFact(body any) {
 		b.Exit = redactExit(b.Exit)
 	case *event.CancelRequested:
 		b.Reason = ""
+	case *event.EditDecided:
+		b.Reason = ""
 	}
 }
 
