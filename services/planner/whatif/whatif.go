@@ -219,7 +219,8 @@ func (q Question) nodes(recorded []train.Node) ([]train.Node, bool, error) {
 	return nodes, changed, nil
 }
 
-// otherNodes are those of --cluster. They are like a recorded one, and their devices too but for the type.
+// otherNodes are those of --cluster. They have the labels, the cores and the main memory of a recorded one, and its
+// device but for the type.
 func (q Question) otherNodes(like train.Node) ([]train.Node, error) {
 	device := like.Devices[0]
 	var nodes []train.Node
@@ -233,7 +234,8 @@ func (q Question) otherNodes(like train.Node) ([]train.Node, error) {
 			return nil, wrong("", "--cluster given %d times: want at most %d GPUs together", len(q.Clusters), sim.MostDevices)
 		}
 		for range p.Nodes {
-			n := train.Node{ID: train.NodeID(fmt.Sprintf("node-%05d", len(nodes))), Backend: like.Backend, Memory: math.MaxInt64, Cores: p.Devices}
+			n := like
+			n.ID, n.Machine, n.Devices = train.NodeID(fmt.Sprintf("node-%05d", len(nodes))), "", nil
 			for i := range p.Devices {
 				d := device
 				d.ID, d.UUID, d.Core = train.DeviceID(fmt.Sprintf("%s:%d", device.Kind, i)), "", i

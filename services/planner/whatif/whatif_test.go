@@ -7,8 +7,11 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/history"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/sim"
+	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
 
 func recorded() history.Live {
@@ -66,6 +69,31 @@ func TestWhatIsSimulated(t *testing.T) {
 		if c.question.Quotas != nil && len(last.State.Quotas) > 0 || c.question.PowerBudgetWatts != nil && last.State.PowerBudgetWatts != budget {
 			t.Errorf("%s: simulated with %v and %v W", name, last.State.Quotas, last.State.PowerBudgetWatts)
 		}
+	}
+}
+
+// TestNodesOfAnotherClusterAreLikeARecordedOne: jobs that ask for cores, memory or labels run there as they did.
+func TestNodesOfAnotherClusterAreLikeARecordedOne(t *testing.T) {
+	live := recorded()
+	for i := range live.Nodes {
+		n := &live.Nodes[i]
+		n.Machine, n.Cores, n.Memory, n.Labels = "lab1", 64, 512*unit.GiB, map[string]string{"zone": "b"}
+	}
+	live.State.Quotas = nil
+	spec := train.Spec{Name: "a", Cores: 8, MainMemoryMiB: 1024, NodeLabels: map[string]string{"zone": "b"}, Device: train.KindGPU}.WithDefaults()
+	live.Workload = sim.Workload{Name: "w", Jobs: []sim.Arrival{{Name: "a", Source: &sim.Recorded{Spec: spec, Priority: 50, RunSeconds: 100}}}}
+	all, err := Question{Clusters: []string{"nodes=2,gpus=4"}}.Plan(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		done, err := simrun.All(t.Context(), []sim.Config{c}, nil)
+		if err != nil || len(done[0].Result.JCTs) != 1 {
+			t.Errorf("on %+v: %+v, %v", c.Nodes, done, err)
+		}
+	}
+	if n := all[1].Nodes[1]; n.ID != "node-00001" || n.Machine != "" || n.Cores != 64 || len(n.Devices) != 4 {
+		t.Errorf("node %+v", n)
 	}
 }
 

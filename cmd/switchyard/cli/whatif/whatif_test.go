@@ -182,6 +182,18 @@ func TestWhatAnotherClusterWouldHaveDone(t *testing.T) {
 }
 
 // The second node came when the second job had waited for it.
+func TestARunInWhichNothingCompletedHasNoTimes(t *testing.T) {
+	s := clitest.NewWithoutBus()
+	measured := whatif.Row{Kind: whatif.KindMeasured, Policy: "fifo", Jobs: 1, Completed: 1, AvgJCTSeconds: 5}
+	if err := writeWhatIf(s.Console, whatif.Answer{Rows: []whatif.Row{measured, {Kind: whatif.KindSamePolicy, Policy: "fifo", Jobs: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := s.Printed()
+	if strings.Contains(out, "0.0 s  0.0 s  0.0 s  0.0 s") || strings.Contains(out, "%") || !strings.Contains(out, "no job completed") {
+		t.Errorf("printed\n%s", out)
+	}
+}
+
 func TestWhatIfOnAClusterThatGrew(t *testing.T) {
 	began := time.Unix(1_000_000, 0).UTC()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }

@@ -32,7 +32,7 @@ func writeWhatIf(a *console.Console, r whatif.Answer) error {
 	err := a.Table("RUN\tNODES\tDEVICES\tJOBS\tDONE\tAVG JCT\tP50\tP99\tMAKESPAN\tRESTARTS", func(w io.Writer) {
 		for _, row := range r.Rows {
 			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\n", render.EscapeText(row.Name()), row.Nodes, row.Devices, row.Jobs, row.Completed,
-				shortSeconds(row.AvgJCTSeconds), shortSeconds(row.P50JCTSeconds), shortSeconds(row.P99JCTSeconds), shortSeconds(row.MakespanSeconds), row.Restarts)
+				shown(row, row.AvgJCTSeconds), shown(row, row.P50JCTSeconds), shown(row, row.P99JCTSeconds), shown(row, row.MakespanSeconds), row.Restarts)
 		}
 	})
 	if err != nil {
@@ -40,6 +40,14 @@ func writeWhatIf(a *console.Console, r whatif.Answer) error {
 	}
 	_, err = fmt.Fprintln(a.Stdout, calibration(r.Rows[0], r.Rows[1]))
 	return err
+}
+
+// shown prints a time of a row; a dash if none of its jobs completed.
+func shown(r whatif.Row, seconds float64) string {
+	if r.Completed == 0 {
+		return "-"
+	}
+	return shortSeconds(seconds)
 }
 
 // shortSeconds prints a time with its significant digits.
@@ -54,6 +62,9 @@ func shortSeconds(s float64) string {
 func calibration(measured, same whatif.Row) string {
 	if measured.Completed == 0 {
 		return "no job of this time has ended: all figures are predictions, and nothing shows how good they are"
+	}
+	if same.Completed == 0 {
+		return "no job completed in the simulation of what happened: nothing shows how good the other rows are"
 	}
 	text := fmt.Sprintf("same policy, simulated: %s; measured: %s (average completion time", shortSeconds(same.AvgJCTSeconds), shortSeconds(measured.AvgJCTSeconds))
 	if measured.AvgJCTSeconds > 0 {
