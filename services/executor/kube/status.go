@@ -162,7 +162,7 @@ func (v view) failure(p *corev1.Pod) *failure {
 	case reason.Code != "" && (p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil):
 		return &failure{train.Exit{Lost: true, Unstarted: refused(p), Reason: reason}, asked}
 	case p.Status.Phase == corev1.PodFailed:
-		return &failure{lostFor("PodFailed", "", "pod %s failed: %s", p.Name, words(p.Status.Reason, p.Status.Message)), asked}
+		return &failure{podFailed(p), asked}
 	case p.DeletionTimestamp != nil && ours:
 		if v.done(p) {
 			return &failure{train.Exit{Forced: true, Signal: "SIGTERM"}, asked}
@@ -177,6 +177,10 @@ func (v view) failure(p *corev1.Pod) *failure {
 	return neverStarts(p)
 }
 
+func podFailed(p *corev1.Pod) train.Exit {
+	return lostFor("PodFailed", "", "pod %s failed: %s", p.Name, words(p.Status.Reason, p.Status.Message))
+}
+
 // deletedByOthers is the end of a pod that another client deleted.
 func deletedByOthers(p *corev1.Pod) train.Exit {
 	return lostFor("PodDeleted", "switchyard cancel ends a job for good", "pod %s was deleted by another client", p.Name)
@@ -188,27 +192,27 @@ func (v view) containerEnd(p *corev1.Pod, end *corev1.ContainerStateTerminated) 
 	asked := p.DeletionTimestamp != nil && !deletedAt(p).After(t.at)
 	why := disrupted(p)
 	switch {
-	case end.ExitCode == 0 && !asked:
-		return nil
+	case end.ExitCode == 0 && !asked && p.Status.Phase != corev1.PodFailed:
+		return nil // a program that its kubelet ends early may exit with 0, too
 	case end.Reason == "OOMKilled":
 		t.exit = train.Exit{Signal: "SIGKILL", Reason: train.Reason{
 			Code: train.OutOfMemory, Message: "killed because it ran out of main memory" + memoryLimit(p), Hint: "use smaller batches or fewer data loaders, or ask the operator for another executor.pod_memory_limit",
 		}}
 	case why.Code != "":
 		t.exit, t.at = train.Exit{Lost: true, Reason: why}, earlier(t.at, deletedAt(p))
-	case end.Reason == "StartError" || end.Reason == "ContainerCannotRun":
+	case slices.Contains([]string{"StartError", "ContainerCannotRun"}, end.Reason):
 		t.exit = train.Exit{Code: launch.CannotStart, Message: "cannot start: " + firstLine(end.Message)}
 	case asked && v.attempt.Stop != train.StopNone:
-		t.exit = train.Exit{Forced: true, Signal: signalOf(end.ExitCode)}
-		if t.exit.Signal == "" {
-			t.exit.Code = int(end.ExitCode)
-		}
+		t.exit = exitOf(end.ExitCode)
+		t.exit.Forced = true
 	case asked && v.attempt.Ending == nil:
 		t.exit, t.at = deletedByOthers(p), deletedAt(p)
-	case signalOf(end.ExitCode) != "":
-		t.exit = train.Exit{Signal: signalOf(end.ExitCode)}
+	case end.ExitCode == 0:
+		t.exit = podFailed(p)
+	case slices.Contains([]string{"Unknown", "ContainerStatusUnknown"}, end.Reason):
+		t.exit = lostFor("AttemptLost", "", "node %s has restarted, and nothing there knows how pod %s ended", p.Spec.NodeName, p.Name)
 	default:
-		t.exit = train.Exit{Code: int(end.ExitCode)}
+		t.exit = exitOf(end.ExitCode)
 	}
 	if t.exit.Message == "" {
 		t.exit.LogTail = end.Message // the end of the log, if the container has failed
@@ -232,11 +236,19 @@ func signalOf(code int32) string {
 	return unix.SignalName(unix.Signal(code - killed))
 }
 
+// exitOf is the exit of a program with an exit status.
+func exitOf(code int32) train.Exit {
+	if signal := signalOf(code); signal != "" {
+		return train.Exit{Signal: signal}
+	}
+	return train.Exit{Code: int(code)}
+}
+
 // disrupted returns why Kubernetes ended a pod, if it did.
 func disrupted(p *corev1.Pod) train.Reason {
-	refusals := []string{"UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown"}
+	evictions, refusals := []string{"Evicted", "Preempting", "Terminated"}, []string{"UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown"}
 	switch why := p.Status.Reason; {
-	case why == "Evicted":
+	case slices.Contains(evictions, why):
 		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("node %s evicted the pod: %s", p.Spec.NodeName, firstLine(p.Status.Message))}
 	case strings.HasPrefix(why, "OutOf") || slices.Contains(refusals, why):
 		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(why, p.Status.Message))}

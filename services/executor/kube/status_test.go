@@ -68,9 +68,13 @@ func fails(reason, message string) func(*corev1.Pod) {
 	}
 }
 
-func unscheduled(p *corev1.Pod) {
-	p.Spec.NodeName = ""
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "Insufficient gpu"}}
+func unscheduled(p *corev1.Pod) { unscheduledFor("Insufficient gpu")(p) }
+
+func unscheduledFor(why string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.NodeName = ""
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: why}}
+	}
 }
 
 func disruptedBy(reason string) func(*corev1.Pod) {
@@ -115,6 +119,13 @@ func TestStatus(t *testing.T) {
 		{"evicted", running, soon, []*corev1.Pod{member(0, fails("Evicted", "low on memory")), member(1, runs)}, launch.Ending, "lost Evicted low on memory"},
 		{"drained", running, soon, []*corev1.Pod{member(0, ends(143, "Error", 2*soon), deleted(soon), disruptedBy("EvictionByEvictionAPI")), member(1, runs)}, launch.Ending, "lost Evicted drained"},
 		{"refused by the kubelet", claimed, soon, []*corev1.Pod{member(0, fails("UnexpectedAdmissionError", "no units")), member(1)}, launch.Ending, "lost unstarted NodeRefused no units"},
+		{"evicted, ends well", running, soon, []*corev1.Pod{member(0, runs), member(1, ends(0, "Completed", soon), fails("Evicted", "low on memory"))}, launch.Ending, "lost Evicted low on memory"},
+		{"makes room for a critical pod", running, soon, []*corev1.Pod{member(0, ends(0, "Completed", soon), fails("Preempting", "to admit critical pod")), member(1, runs)}, launch.Ending, "lost Evicted admit critical pod"},
+		{"the node shuts down", running, soon, []*corev1.Pod{member(0, ends(0, "Completed", soon), fails("Terminated", "imminent node shutdown")), member(1, runs)}, launch.Ending, "lost Evicted node shutdown"},
+		{"ends well, fails as a pod", running, soon, []*corev1.Pod{member(0, ends(0, "Completed", soon), fails("DeadlineExceeded", "too long")), member(1, runs)}, launch.Ending, "lost PodFailed too long"},
+		{"the node restarted", running, soon, []*corev1.Pod{member(0, ends(255, "Unknown", soon)), member(1, runs)}, launch.Ending, "lost AttemptLost n1"},
+		{"the node forgot the container", running, soon, []*corev1.Pod{member(0, ends(137, "ContainerStatusUnknown", soon)), member(1, runs)}, launch.Ending, "lost AttemptLost n1"},
+		{"the node restarted after a cancel", cancelled, soon, []*corev1.Pod{member(0, ends(137, "ContainerStatusUnknown", 2*soon), deleted(soon)), member(1, ends(143, "", 2*soon), deleted(soon))}, launch.Exited, "forced SIGKILL"},
 		{"deleted by hand", running, soon, []*corev1.Pod{member(0, runs, deleted(soon)), member(1, runs)}, launch.Ending, "lost PodDeleted"},
 		{"deleted by hand, ends well", running, soon, []*corev1.Pod{member(0, ends(0, "", 2*soon), deleted(soon)), member(1, runs)}, launch.Ending, "lost PodDeleted"},
 		{"done, then deleted by hand", running, soon, []*corev1.Pod{member(0, ends(0, "", soon), deleted(2*soon)), member(1, runs)}, launch.Running, ""},
