@@ -327,7 +327,11 @@ func unschedulable(pods []*corev1.Pod) train.Reason {
 	for _, p := range pods {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				return train.Reason{Code: "Unschedulable", Message: fmt.Sprintf("no node has room for pod %s: %s", p.Name, firstLine(c.Message))}
+				why := train.Reason{Code: "Unschedulable", Message: fmt.Sprintf("pod %s cannot be scheduled: %s", p.Name, firstLine(c.Message))}
+				if strings.Contains(c.Message, "persistentvolumeclaim") {
+					why.Hint = "the claims that the job's folders come from must be in the namespace " + p.Namespace
+				}
+				return why
 			}
 		}
 	}

@@ -138,6 +138,7 @@ func TestStatus(t *testing.T) {
 		{"image away", claimed, late, []*corev1.Pod{member(0, waits("ImagePullBackOff")), member(1, runs)}, launch.Ending, "lost ImageMissing why"},
 		{"no room for a while", claimed, soon, []*corev1.Pod{member(0, unscheduled), member(1, runs)}, launch.Starting, ""},
 		{"no room", claimed, 31 * soon, []*corev1.Pod{member(0, unscheduled), member(1, runs)}, launch.Ending, "lost unstarted Unschedulable Insufficient gpu"},
+		{"a claim is missing", claimed, 31 * soon, []*corev1.Pod{member(0, unscheduledFor(`persistentvolumeclaim "missing" not found`)), member(1, runs)}, launch.Ending, "lost unstarted Unschedulable scheduled: persistentvolumeclaim"},
 		{"not all start", claimed, late, []*corev1.Pod{member(0, waits("ContainerCreating")), member(1, runs)}, launch.Ending, "lost unstarted GangIncomplete 1 of 2"},
 		{"not all are made", claimed, late, []*corev1.Pod{member(0, runs)}, launch.Ending, "lost unstarted GangIncomplete only 1 of 2"},
 		{"leave as asked", asked, soon, []*corev1.Pod{member(0, ends(0, "", soon)), member(1, ends(0, "", soon))}, launch.Exited, "0"},
