@@ -32,7 +32,8 @@ func KubernetesNodeID(name string) NodeID {
 const longestLabel = 63
 
 // PodName returns the name of the pod of one rank of an attempt, the same for every caller: "<job>-<attempt>-<rank>". A
-// job id that is not a DNS label, or is too long, is shortened and gets a digest.
+// job id that is not a DNS label, or is too long, is shortened and gets a digest. So does an id that ends as such names
+// do: it may be what another id becomes.
 func PodName(job JobID, attempt, rank int) string {
 	return fmt.Sprintf("%s-%d-%d", PodSlug(job), attempt, rank)
 }
@@ -41,11 +42,17 @@ func PodName(job JobID, attempt, rank int) string {
 func PodSlug(job JobID) string {
 	const widest = len("-1000000-100000")
 	slug := strings.Trim(strings.ReplaceAll(strings.ToLower(string(job)), "_", "-"), "-")
-	if slug != string(job) || len(slug) > longestLabel-widest {
+	if slug != string(job) || len(slug) > longestLabel-widest || endsInDigest(slug) {
 		mark := "-" + digest(string(job))
 		slug = slug[:min(len(slug), longestLabel-widest-len(mark))] + mark
 	}
 	return slug
+}
+
+func endsInDigest(s string) bool {
+	at := strings.LastIndexByte(s, '-')
+	_, err := hex.DecodeString(s[at+1:])
+	return at >= 0 && len(s)-at == len("-01234567") && err == nil
 }
 
 // CutPodName cuts a name that PodName may have made; ok is false for other names.

@@ -26,7 +26,7 @@ func TestKubernetesNodeID(t *testing.T) {
 }
 
 func TestPodName(t *testing.T) {
-	for job, want := range map[JobID]string{"bert-91bc": "bert-91bc-2-1", "Bert_1": "bert-1-0d1c9dd4-2-1"} {
+	for job, want := range map[JobID]string{"bert-91bc": "bert-91bc-2-1", "Bert_1": "bert-1-0d1c9dd4-2-1", "bert-1-0d1c9dd4": "bert-1-0d1c9dd4-b84ca55a-2-1", "bert-2026010": "bert-2026010-2-1"} {
 		if got := PodName(job, 2, 1); got != want {
 			t.Errorf("%s: %s, want %s", job, got, want)
 		}
@@ -34,7 +34,8 @@ func TestPodName(t *testing.T) {
 	label := regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 	ids := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`)
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := JobID(ids.Draw(t, "a")), JobID(ids.Draw(t, "b"))
+		a := JobID(ids.Draw(t, "a"))
+		b := JobID(rapid.SampledFrom([]string{ids.Draw(t, "b"), PodSlug(a)}).Draw(t, "other"))
 		attempt, rank := rapid.IntRange(1, 999_999).Draw(t, "attempt"), rapid.IntRange(0, 9999).Draw(t, "rank")
 		name := PodName(a, attempt, rank)
 		if !label.MatchString(name) || len(name) > 63 {

@@ -80,7 +80,7 @@ func podIndexers() cache.Indexers {
 		}
 	}
 	return cache.Indexers{
-		byAttempt: index(func(_ *corev1.Pod, k key) string { return k.base() }),
+		byAttempt: index(func(_ *corev1.Pod, k key) string { return k.attempt() }),
 		byNode:    index(func(p *corev1.Pod, _ key) string { return p.Spec.NodeName }),
 	}
 }
@@ -224,7 +224,7 @@ func (c *cluster) lost(name string) bool {
 
 // podsOf returns the pods of an attempt that the cache knows, by rank.
 func (c *cluster) podsOf(k key) []*corev1.Pod {
-	pods := c.pods.indexed(k.namespace, byAttempt, k.base())
+	pods := c.pods.indexed(k.namespace, byAttempt, k.attempt())
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return cmp.Compare(rankOf(x), rankOf(y)) })
 	return pods
 }
@@ -239,9 +239,11 @@ func (c *cluster) list(ctx context.Context, k key) ([]*corev1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of %s: %w", k.job, err)
 	}
-	pods := make([]*corev1.Pod, len(found.Items))
+	var pods []*corev1.Pod
 	for i := range found.Items {
-		pods[i] = &found.Items[i]
+		if k.has(&found.Items[i]) {
+			pods = append(pods, &found.Items[i])
+		}
 	}
 	return pods, nil
 }

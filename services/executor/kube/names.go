@@ -50,6 +50,9 @@ func (c *cluster) keyOf(a train.Attempt) key {
 // base is the name of an attempt: the name of its first pod without the rank.
 func (k key) base() string { return fmt.Sprintf("%s-%d", k.slug(), k.number) }
 
+// attempt is the attempt's own name in its namespace.
+func (k key) attempt() string { return fmt.Sprintf("%s/%d", k.job, k.number) }
+
 func (k key) pod(rank int) string { return train.PodName(k.job, k.number, rank) }
 
 // The name of a Service begins with a letter; that of a job need not.
@@ -81,6 +84,13 @@ func keyFrom(o metav1.Object) (key, bool) {
 	}
 	number, err := strconv.Atoi(o.GetLabels()[labelAttempt])
 	return key{o.GetNamespace(), job, number}, err == nil
+}
+
+// has reports whether an object was made for the attempt. The name of an object does not say so: anybody may have made
+// one of that name before.
+func (k key) has(o metav1.Object) bool {
+	found, ours := keyFrom(o)
+	return ours && found == k && o.GetLabels()[labelManaged] == manager
 }
 
 func rankOf(o metav1.Object) int {
