@@ -70,6 +70,24 @@ func TestTheGainOfWaiting(t *testing.T) {
 	}
 }
 
+// TestAJobIsNotPostponedBeyondItsDeadline: it starts when its energy costs least among the starts that meet it.
+func TestAJobIsNotPostponedBeyondItsDeadline(t *testing.T) {
+	startBy := nightTime(150)
+	for _, tc := range []struct{ deadline, start int }{{160, 100}, {180, 120}, {90, 30}, {60, 0}, {30, 0}} {
+		deadline := nightTime(tc.deadline)
+		spec := train.Spec{Name: "x", EstimatedHours: 1, Deadline: &deadline, Energy: &train.EnergySpec{StartBy: &startBy}}
+		made := Decide(State{
+			Nodes: []train.Node{{ID: "a", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}}},
+			Rates: Rates{{From: nightTime(0), Cost: 4}, {From: nightTime(60), Cost: 2}, {From: nightTime(120), Cost: 1}, {From: nightTime(360)}},
+			Jobs:  []Job{{ID: "a", Spec: spec.WithDefaults()}},
+			Now:   nightTime(0),
+		}, Switchyard{})
+		if _, placed := made.Find("a"); placed != (tc.start == 0) || !placed && made.Waiting[0].StartInSeconds != float64(60*tc.start) {
+			t.Errorf("deadline in %d min: has devices %t, waits: %+v; want a start in %d min", tc.deadline, placed, made.Waiting, tc.start)
+		}
+	}
+}
+
 // TestAnArrayRunsSoManyAtOnce: jobs that hold devices count first, then those that have waited longest; a job that
 // people hold takes no place.
 func TestAnArrayRunsSoManyAtOnce(t *testing.T) {

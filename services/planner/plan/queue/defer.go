@@ -131,7 +131,11 @@ func postponed(s *cluster.Snapshot, g *cluster.Gang) train.Waiting {
 	if len(s.State.Rates) == 0 || begun || g.Spec.Energy == nil || g.Spec.Energy.StartBy == nil {
 		return w
 	}
-	best, atOnce := s.State.Rates.BestStart(s.State.Now, *g.Spec.Energy.StartBy, length(s, g))
+	latest, takes := *g.Spec.Energy.StartBy, length(s, g)
+	if d := g.Spec.Deadline; d != nil && d.Add(-takes).Before(latest) {
+		latest = d.Add(-takes)
+	}
+	best, atOnce := s.State.Rates.BestStart(s.State.Now, latest, takes)
 	if start := best.From; start.After(s.State.Now) {
 		w.StartInSeconds = start.Sub(s.State.Now).Seconds()
 		w.Blockers = []train.Reason{{
