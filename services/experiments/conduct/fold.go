@@ -30,15 +30,19 @@ func (r *Record) Started(job train.JobID, at time.Time) {
 	}
 }
 
-// EpochEnded records the end of an epoch. An epoch trained again after a loss replaces the lost one.
+// EpochEnded records the end of an epoch. An epoch trained again after a loss replaces the lost one, and all after it.
+// What the lost attempt reports later does not count.
 func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	t := r.trial(job)
 	if t == nil || t.JobState != "" && e.EpochsDone <= t.EpochsDone() {
 		return
 	}
+	if n := len(t.Done); n > 0 && e.Attempt < t.Done[n-1].Attempt {
+		return
+	}
 	done := contract.TrialEpoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Devices: e.Devices, Metrics: r.compared(e)}
 	if i := slices.IndexFunc(t.Done, func(d contract.TrialEpoch) bool { return d.Epoch >= done.Epoch }); i >= 0 {
-		if t.Done[i].Attempt >= done.Attempt && t.Done[i].Epoch == done.Epoch {
+		if t.Done[i].Attempt == done.Attempt && t.Done[i].Epoch == done.Epoch {
 			return
 		}
 		t.Done = t.Done[:i]

@@ -112,6 +112,20 @@ func TestLostEpochsAreDecidedOnAgain(t *testing.T) {
 	ends(2, 5)
 }
 
+// An epoch of an attempt that was lost may be reported after a later attempt began again. It is no result of the trial.
+func TestAnEpochOfALostAttemptComesLate(t *testing.T) {
+	r := New("exp", experiment(search.Random, file.PipeTune, 1), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range []struct{ attempt, epoch int }{{1, 1}, {1, 2}, {2, 1}, {1, 3}} {
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: e.attempt, EpochsDone: e.epoch, EpochSeconds: 10}, r.SubmittedAt.Add(time.Duration(10*i)*time.Second))
+	}
+	if done := r.Trials[0].Done; len(done) != 1 || done[0].Attempt != 2 || done[0].Epoch != 1 {
+		t.Errorf("done %+v, want epoch 1 of attempt 2", done)
+	}
+}
+
 // A workload is recognised by its rates at the default: a trial that begins at the best known setting does not replace
 // them.
 func TestSignaturesAreTakenAtTheDefault(t *testing.T) {
