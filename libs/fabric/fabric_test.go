@@ -272,6 +272,34 @@ func TestNamesOfPaths(t *testing.T) {
 	}
 }
 
+// A node with a link to a second rack is an end of paths, and no path leads through it.
+func TestNoPathLeadsThroughANode(t *testing.T) {
+	topology, err := Read([]byte("spines: [s]\nracks: [r1, r2]\nnodes: [{name: a, rack: r1}, {name: n, rack: r1}, {name: b, rack: r2}]\nlinks: [[r1, s], [r2, s], [n, r2]]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, directed := range []bool{false, true} {
+		routes, err := topology.Routes(directed)
+		if err != nil || len(routes) != 3 && !directed || len(routes) != 6 && directed {
+			t.Fatalf("%d routes, %v", len(routes), err)
+		}
+		for _, r := range routes {
+			if from, to := checkWalk(t, topology, r.Links, directed); from != r.From || to != r.To {
+				t.Errorf("route %+v leads from %d to %d", r, from, to)
+			}
+		}
+	}
+	n := topology.Names()
+	for to, want := range map[string][]LinkID{"b": {"a=3Er1", "r1=3Es", "s=3Er2", "r2=3Eb"}, "n": {"a=3Er1", "r1=3En"}} {
+		if got := n.Between("a", to); !slices.Equal(got, want) {
+			t.Errorf("between a and %s: %q, want %q", to, got, want)
+		}
+	}
+	if got := n.Path("a", "b", []string{"?", "?", "?"}); !slices.Equal(got, n.Between("a", "b")) {
+		t.Errorf("path %q", got)
+	}
+}
+
 // Different names become different tokens, and a token may stand in a subject and in a key.
 func TestTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

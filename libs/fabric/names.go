@@ -83,7 +83,8 @@ func (n *Names) between(from, to string) [][]int {
 	if all := there[b]; all > 0 {
 		levels = make([][]int, all+1)
 		for v := range there {
-			if there[v] >= 0 && back[v] >= 0 && there[v]+back[v] == all {
+			inner := v != a && v != b
+			if there[v] >= 0 && back[v] >= 0 && there[v]+back[v] == all && (!inner || n.topology.forwards(v)) {
 				levels[there[v]] = append(levels[there[v]], v)
 			}
 		}

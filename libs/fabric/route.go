@@ -23,7 +23,7 @@ func (t *Topology) Routes(directed bool) ([]Route, error) {
 			if to == from || !directed && to < from || distance[to] < 0 {
 				continue
 			}
-			w := walk{near: near, distance: distance, directed: directed, routes: routes, from: from, to: to, links: make([]int32, distance[to])}
+			w := walk{topology: t, near: near, distance: distance, directed: directed, routes: routes, from: from, to: to, links: make([]int32, distance[to])}
 			w.back(to)
 			if routes = w.routes; len(routes) > mostRoutes {
 				return nil, fmt.Errorf("list routes: more than %d", mostRoutes)
@@ -86,7 +86,7 @@ func (t *Topology) distances(near [][]hop, from int) []int {
 	distance[from] = 0
 	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
-		if at != from && t.Vertices[at].Tier == Node {
+		if at != from && !t.forwards(at) {
 			continue
 		}
 		for _, h := range near[at] {
@@ -99,8 +99,12 @@ func (t *Topology) distances(near [][]hop, from int) []int {
 	return distance
 }
 
+// forwards says whether paths may lead through a vertex: nodes do not forward.
+func (t *Topology) forwards(vertex int) bool { return t.Vertices[vertex].Tier != Node }
+
 // walk goes back from an end along decreasing distances, over every path.
 type walk struct {
+	topology *Topology
 	near     [][]hop
 	distance []int
 	directed bool
@@ -119,7 +123,7 @@ func (w *walk) back(at int) {
 		return
 	}
 	for _, h := range w.near[at] {
-		if w.distance[h.to] != left-1 || left > 1 && h.to == w.from {
+		if w.distance[h.to] != left-1 || left > 1 && !w.topology.forwards(h.to) {
 			continue
 		}
 		w.links[left-1] = h.link
