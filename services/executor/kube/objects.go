@@ -43,7 +43,7 @@ func (c *cluster) createPod(ctx context.Context, t podTemplate, rank int, rendez
 	return found, nil
 }
 
-var errForeign = errors.New("a pod of this name was made by another client")
+var errForeign = errors.New("it was made by another client")
 
 // applyServices creates the Services of an attempt: for its processes to find each other, and to be reached from
 // outside.

@@ -1,13 +1,17 @@
 package kube
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/staging"
@@ -47,5 +51,75 @@ func TestObjectsOfAnotherJobAreNotTakenOver(t *testing.T) {
 	k.job = "J_other"
 	if len(b.podsOf(k)) != 1 {
 		t.Error("a pod is not found under its own job")
+	}
+}
+
+// A Secret that another client made under the name of an attempt's is neither used nor deleted.
+func TestForeignSecretsAreLeftAlone(t *testing.T) {
+	a := train.Attempt{Job: "wandb", Number: 1}
+	others := key{"jobs", "other", 1}
+	for name, meta := range map[string]metav1.ObjectMeta{
+		"the team's":     {},
+		"another job's":  {Labels: others.labels(0), Annotations: map[string]string{annotationJob: "other"}},
+		"without a mark": {Labels: key{"jobs", "wandb", 1}.labels(0), Annotations: map[string]string{annotationJob: "wandb"}},
+	} {
+		meta.Name, meta.Namespace = "wandb-1", "jobs"
+		b, client := backendOn(t, &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{secretToken: []byte("xyzzy")}})
+		if _, _, err := b.MakeSecrets(t.Context(), a); !errors.Is(err, errForeign) {
+			t.Errorf("%s: made with %v, want an error", name, err)
+		}
+		if _, token, err := b.ReadSecrets(t.Context(), a); token != "" || err != nil {
+			t.Errorf("%s: read %q, %v", name, token, err)
+		}
+		forget(t, b, a)
+		if _, err := client.CoreV1().Secrets("jobs").Get(t.Context(), "wandb-1", metav1.GetOptions{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func forget(t *testing.T, b *Backend, a train.Attempt) {
+	t.Helper()
+	if err := b.Forget(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	b.queue.do(t.Context(), <-b.queue.tasks)
+}
+
+// The next executor reads the Secret that one has made. When the attempt is forgotten, that very object is deleted.
+func TestTheSecretOfAnAttempt(t *testing.T) {
+	b, client := backendOn(t)
+	client.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		made, _ := action.(clienttesting.CreateAction).GetObject().(*corev1.Secret)
+		made.UID = "uid"
+		return false, nil, nil
+	})
+	a := train.Attempt{Job: "j", Number: 1}
+	capability, token, err := b.MakeSecrets(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.secrets = map[key]secret{}
+	if c, again, err := b.MakeSecrets(t.Context(), a); err != nil || c != capability || again != token {
+		t.Errorf("made again: %v", err)
+	}
+	if b.owner(b.keyOf(a)).UID != "uid" {
+		t.Error("it is not the owner of what is made for the attempt")
+	}
+	made, err := client.CoreV1().Secrets("jobs").Get(t.Context(), "j-1", metav1.GetOptions{})
+	if err != nil || made.Name != "j-1" {
+		t.Error(err)
+	}
+	client.ClearActions()
+	forget(t, b, a)
+	for _, action := range client.Actions() {
+		if deletion, is := action.(clienttesting.DeleteActionImpl); is {
+			if only := deletion.DeleteOptions.Preconditions; only == nil || only.UID == nil || *only.UID != "uid" {
+				t.Errorf("deleted with preconditions %v", only)
+			}
+		}
+	}
+	if _, err := client.CoreV1().Secrets("jobs").Get(t.Context(), "j-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the end: %v", err)
 	}
 }

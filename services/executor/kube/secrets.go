@@ -38,12 +38,6 @@ func (s *secretStore) useKey(data []byte) {
 	s.keyData = data
 }
 
-func (s *secretStore) forgetSecret(k key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.secrets, k)
-}
-
 // keySecret holds the key from which the capabilities of jobs are derived. Without it, jobs would lose their names in
 // the snapshots folders.
 const keySecret = "switchyard-executor-key"
@@ -115,39 +109,73 @@ func (s *secretStore) MakeSecrets(ctx context.Context, a train.Attempt) (capabil
 	delete(wanted.Labels, labelGeneration)
 	made, err := s.client.CoreV1().Secrets(k.namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
 	if apierrors.IsAlreadyExists(err) {
-		return s.ReadSecrets(ctx, a)
+		found, err := s.readSecret(ctx, k)
+		if err == nil && found.token == "" {
+			err = fmt.Errorf("make Secret %s: %w", k.base(), errForeign)
+		}
+		return found.capability, found.token, err
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("make Secret %s: %w", k.base(), err)
 	}
-	return s.keepSecret(k, made)
+	s.keepSecret(k, made)
+	return capability, token, nil
 }
 
 // ReadSecrets reads the Secret of an attempt. It never makes one, because the attempt is claimed already.
 func (s *secretStore) ReadSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error) {
-	k := s.keyOf(a)
+	found, err := s.readSecret(ctx, s.keyOf(a))
+	return found.capability, found.token, err
+}
+
+// readSecret returns the Secret that was made for an attempt. It is empty if there is none, or only one of that name
+// that another client made.
+func (s *secretStore) readSecret(ctx context.Context, k key) (secret, error) {
 	s.mu.Lock()
 	found, known := s.secrets[k]
 	s.mu.Unlock()
 	if known {
-		return found.capability, found.token, nil
+		return found, nil
 	}
 	o, err := s.client.CoreV1().Secrets(k.namespace).Get(ctx, k.base(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", "", nil
+	if apierrors.IsNotFound(err) || err == nil && !(k.has(o) && isMarked(k, o)) {
+		return secret{}, nil
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("read Secret %s: %w", k.base(), err)
+		return secret{}, fmt.Errorf("read Secret %s: %w", k.base(), err)
 	}
-	return s.keepSecret(k, o)
+	return s.keepSecret(k, o), nil
 }
 
-func (s *secretStore) keepSecret(k key, o *corev1.Secret) (capability, token string, err error) {
+func isMarked(k key, o *corev1.Secret) bool {
+	return string(o.Data[secretMark]) == train.Mark(k.job, k.number, string(o.Data[secretToken]))
+}
+
+func (s *secretStore) keepSecret(k key, o *corev1.Secret) secret {
 	made := secret{string(o.Data[secretCapability]), string(o.Data[secretToken]), o.UID}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secrets[k] = made
-	return made.capability, made.token, nil
+	return made
+}
+
+// deleteSecret deletes the Secret that was made for an attempt, and the Services that it owns.
+func (s *secretStore) deleteSecret(ctx context.Context, k key) error {
+	found, err := s.readSecret(ctx, k)
+	if err != nil || found.token == "" {
+		return err
+	}
+	background := metav1.DeletePropagationBackground
+	err = s.client.CoreV1().Secrets(k.namespace).Delete(ctx, k.base(), metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &found.uid},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete Secret %s: %w", k.base(), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.secrets, k)
+	return nil
 }
 
 // owner is the Secret of an attempt as the owner of its other objects.

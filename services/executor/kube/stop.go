@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -63,7 +62,6 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	b.unremoved[k] = true
 	b.mu.Unlock()
 	b.forgetResizing(k)
-	b.forgetSecret(k)
 	b.queue.forget(k)
 	b.queue.begin(k, func(ctx context.Context) error {
 		err := b.remove(ctx, k)
@@ -88,10 +86,8 @@ func (b *Backend) removeAgain() {
 // remove deletes the Secret first: from then on no container of the attempt can start, whichever process creates a
 // pod. The Services are deleted with the Secret.
 func (b *Backend) remove(ctx context.Context, k key) error {
-	background := metav1.DeletePropagationBackground
-	err := b.client.CoreV1().Secrets(k.namespace).Delete(ctx, k.base(), metav1.DeleteOptions{PropagationPolicy: &background})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Secret %s: %w", k.base(), err)
+	if err := b.deleteSecret(ctx, k); err != nil {
+		return err
 	}
 	all := b.podsOf(k)
 	pods := slices.DeleteFunc(slices.Clone(all), b.mayStillRun)
