@@ -92,7 +92,7 @@ func (b *Backend) Vacate(train.JobID) error { return nil }
 func (b *Backend) FindSaved(train.Job, train.Attempt) (bool, error) { return true, nil }
 
 // MakeSecrets makes the Secret of an attempt that is about to be claimed, or reads the one that an earlier executor
-// made.
+// made. A Secret is not immutable: kubelets keep those that are, and would start containers with one that is gone.
 func (s *secretStore) MakeSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error) {
 	if capability, err = s.capability(a.Job); err != nil {
 		return "", "", err
@@ -101,10 +101,9 @@ func (s *secretStore) MakeSecrets(ctx context.Context, a train.Attempt) (capabil
 		return "", "", err
 	}
 	k := s.keyOf(a)
-	immutable := true
 	wanted := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(a.Job)}}, Immutable: &immutable,
-		Data: map[string][]byte{secretCapability: []byte(capability), secretToken: []byte(token), secretMark: []byte(train.Mark(a.Job, a.Number, token))},
+		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(a.Job)}},
+		Data:       map[string][]byte{secretCapability: []byte(capability), secretToken: []byte(token), secretMark: []byte(train.Mark(a.Job, a.Number, token))},
 	}
 	delete(wanted.Labels, labelGeneration)
 	made, err := s.client.CoreV1().Secrets(k.namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
