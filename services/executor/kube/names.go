@@ -22,10 +22,8 @@ const (
 	labelGeneration = prefix + "generation"
 	// labelPorts is on the pod of a job that the ports of the job lead to: network policies let everybody reach it.
 	labelPorts = prefix + "ports"
-	// annotationMark is unique to the attempt, annotationRanks the number of its pods, annotationSlots the number of
-	// the pod's CPU slots.
+	// annotationRanks is the number of pods of the attempt, annotationSlots that of the pod's CPU slots.
 	annotationJob   = prefix + "job"
-	annotationMark  = prefix + "mark"
 	annotationRanks = prefix + "ranks"
 	annotationSlots = prefix + "slots"
 	// finalizer keeps a pod until its end is recorded.

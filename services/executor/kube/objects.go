@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -12,46 +13,53 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// createPod creates a pod, after its claim of devices. If the name is taken, the pod belongs to this attempt or to an
-// unknown creator.
-func (c *cluster) createPod(ctx context.Context, t podTemplate, rank int, rendezvousIP string) (*corev1.Pod, error) {
-	if err := c.applyClaim(ctx, t, rank); err != nil {
-		return nil, err
-	}
-	wanted := t.pod(rank, rendezvousIP)
-	pods := c.client.CoreV1().Pods(wanted.Namespace)
-	made, err := pods.Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
+// creator creates and reads objects of one kind.
+type creator[T any] interface {
+	Create(ctx context.Context, wanted T, o metav1.CreateOptions) (T, error)
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+}
+
+// createOnce creates an object that the Secret of an attempt owns, or returns the one that was created before.
+func createOnce[T metav1.Object](ctx context.Context, c creator[T], kind string, wanted T) (T, error) {
+	made, err := c.Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
-			return nil, fmt.Errorf("create pod %s: %w", wanted.Name, err)
+			return made, fmt.Errorf("create %s %s: %w", kind, wanted.GetName(), err)
 		}
 		return made, nil
 	}
-	found, err := pods.Get(ctx, wanted.Name, metav1.GetOptions{})
+	found, err := c.Get(ctx, wanted.GetName(), metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read pod %s: %w", wanted.Name, err)
+		return found, fmt.Errorf("read %s %s: %w", kind, wanted.GetName(), err)
 	}
-	if found.Annotations[annotationMark] != wanted.Annotations[annotationMark] {
-		return nil, fmt.Errorf("create pod %s: %w", wanted.Name, errForeign)
+	if !slices.Equal(found.GetOwnerReferences(), wanted.GetOwnerReferences()) {
+		return found, fmt.Errorf("create %s %s: %w", kind, wanted.GetName(), errForeign)
 	}
 	return found, nil
 }
 
+// createPod creates a pod, after its claim of devices.
+func (c *cluster) createPod(ctx context.Context, t podTemplate, rank int, rendezvousIP string) (*corev1.Pod, error) {
+	if err := c.createClaim(ctx, t, rank); err != nil {
+		return nil, err
+	}
+	return createOnce(ctx, c.client.CoreV1().Pods(t.key.namespace), "pod", t.pod(rank, rendezvousIP))
+}
+
 var errForeign = errors.New("it was made by another client")
 
-// applyServices creates the Services of an attempt: for its processes to find each other, and to be reached from
+// createServices creates the Services of an attempt: for its processes to find each other, and to be reached from
 // outside.
-func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
+func (c *cluster) createServices(ctx context.Context, t podTemplate) error {
 	pods := map[string]string{labelJob: t.key.slug(), labelAttempt: strconv.Itoa(t.Attempt.Number)}
 	if len(t.processes) > 1 {
-		err := c.applyService(ctx, t, t.key.rendezvous(), applycorev1.ServiceSpec().WithClusterIP(corev1.ClusterIPNone).WithSelector(pods).
-			WithPorts(applycorev1.ServicePort().WithName("meet").WithPort(podPort)))
+		err := c.createService(ctx, t, t.key.rendezvous(), corev1.ServiceSpec{
+			ClusterIP: corev1.ClusterIPNone, Selector: pods, Ports: []corev1.ServicePort{{Name: "meet", Port: podPort}},
+		})
 		if err != nil {
 			return err
 		}
@@ -59,13 +67,15 @@ func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
 	if len(t.Spec.Ports) == 0 {
 		return nil
 	}
+	pods = maps.Clone(pods)
 	pods[labelRank] = strconv.Itoa(t.firstWorker())
-	spec := applycorev1.ServiceSpec().WithType(corev1.ServiceTypeNodePort).WithSelector(pods)
+	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: pods}
 	for i, p := range t.Spec.Ports {
-		spec.WithPorts(applycorev1.ServicePort().WithName(fmt.Sprintf("port-%d", i)).WithPort(int32(p.ContainerPort)).
-			WithTargetPort(intstr.FromInt(p.ContainerPort)).WithNodePort(int32(p.NodePort)))
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: fmt.Sprintf("port-%d", i), Port: int32(p.ContainerPort), TargetPort: intstr.FromInt(p.ContainerPort), NodePort: int32(p.NodePort),
+		})
 	}
-	return c.applyService(ctx, t, t.key.ports(), spec)
+	return c.createService(ctx, t, t.key.ports(), spec)
 }
 
 // firstWorker returns the rank that the ports of a job lead to.
@@ -73,19 +83,18 @@ func (t podTemplate) firstWorker() int {
 	return slices.IndexFunc(t.processes, func(p launch.Process) bool { return p.Role == launch.RoleWorker })
 }
 
-// ownerReference is the Secret of an attempt, which owns what is made for it.
-func (t podTemplate) ownerReference() *applymetav1.OwnerReferenceApplyConfiguration {
-	return applymetav1.OwnerReference().WithAPIVersion(t.owner.APIVersion).WithKind(t.owner.Kind).WithName(t.owner.Name).WithUID(t.owner.UID)
+// owned is the metadata of an object that the Secret of an attempt owns.
+func (t podTemplate) owned(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: name, Namespace: t.key.namespace, Labels: t.key.labels(t.Attempt.Generation), Annotations: map[string]string{annotationJob: string(t.Job)},
+		OwnerReferences: []metav1.OwnerReference{t.owner},
+	}
 }
 
-// applyService creates a Service that the Secret of an attempt owns.
-func (c *cluster) applyService(ctx context.Context, t podTemplate, name string, spec *applycorev1.ServiceSpecApplyConfiguration) error {
-	service := applycorev1.Service(name, t.key.namespace).WithLabels(t.key.labels(t.Attempt.Generation)).
-		WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(t.ownerReference()).WithSpec(spec.WithPublishNotReadyAddresses(true))
-	if _, err := c.client.CoreV1().Services(t.key.namespace).Apply(ctx, service, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
-		return fmt.Errorf("apply Service %s: %w", name, err)
-	}
-	return nil
+func (c *cluster) createService(ctx context.Context, t podTemplate, name string, spec corev1.ServiceSpec) error {
+	spec.PublishNotReadyAddresses = true
+	_, err := createOnce(ctx, c.client.CoreV1().Services(t.key.namespace), "Service", &corev1.Service{ObjectMeta: t.owned(name), Spec: spec})
+	return err
 }
 
 // deletePods deletes these very pods, and none that have taken their names since.

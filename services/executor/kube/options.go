@@ -7,11 +7,12 @@
 //     so deleting it removes all, and no container starts without it: an executor that was asleep and wakes after its
 //     successor has ended the attempt can create pods, but they never run.
 //   - for a gang a headless Service, under whose name the ranks find each other, and for a job with ports a NodePort
-//     Service, both by server-side apply.
-//   - for a rank whose devices are claimed (resource.k8s.io) a ResourceClaim that names them, by server-side apply.
-//   - a pod for each rank, created and never applied: if the name is taken, the pod is read and compared. A finalizer
-//     holds the pod until its end is recorded, so that a pod that is evicted or deleted by hand still shows its end,
-//     and no pod that ever ran is missing.
+//     Service.
+//   - for a rank whose devices are claimed (resource.k8s.io) a ResourceClaim that names them.
+//   - a pod for each rank. A finalizer holds the pod until its end is recorded, so that a pod that is evicted or
+//     deleted by hand still shows its end, and no pod that ever ran is missing.
+//
+// They are created and never applied: if a name is taken, the object is read, and left alone if it has another owner.
 //
 // The capability of a job is derived from one key in a Secret of the namespace.
 package kube

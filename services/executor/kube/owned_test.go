@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/staging"
 )
 
@@ -122,5 +125,42 @@ func TestTheSecretOfAnAttempt(t *testing.T) {
 	}
 	if _, err := client.CoreV1().Secrets("jobs").Get(t.Context(), "j-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// What is made for an attempt is made once. What another client made under such a name is left as it is.
+func TestForeignObjectsAreLeftAlone(t *testing.T) {
+	gpus := []train.Device{gpu("0", "aa", false)}
+	gpus[0].Resource, gpus[0].Class = "", "gpu.nvidia.com"
+	s := setting(launch.Place{Node: train.Node{ID: "n1", Name: "n1"}, Devices: gpus})
+	s.Spec.Ports = []train.PortMapping{{NodePort: 30080, ContainerPort: 8000}}
+	template, err := newPodTemplate(s, key{"jobs", "job-a", 3}, defaults(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "job-a-3", UID: "uid"}
+	b, client := backendOn(t)
+	for range 2 {
+		if err := b.create(t.Context(), template); err != nil {
+			t.Fatal(err)
+		}
+	}
+	theirs := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: "jobs"} }
+	for _, o := range []runtime.Object{
+		&corev1.Service{ObjectMeta: theirs("p-job-a-3")}, &resourcev1.ResourceClaim{ObjectMeta: theirs("job-a-3-0")}, &corev1.Pod{ObjectMeta: theirs("job-a-3-0")},
+	} {
+		before := o.DeepCopyObject()
+		b, client = backendOn(t, o)
+		if err := b.create(t.Context(), template); !errors.Is(err, errForeign) {
+			t.Errorf("%T: %v", o, err)
+		}
+		for _, action := range client.Actions() {
+			if verb := action.GetVerb(); verb != "create" && verb != "get" {
+				t.Errorf("%T: %s of %s", o, verb, action.GetResource().Resource)
+			}
+		}
+		if diff := cmp.Diff(before, o); diff != "" {
+			t.Errorf("%T is changed (-before +after):\n%s", o, diff)
+		}
 	}
 }

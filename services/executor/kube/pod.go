@@ -134,7 +134,7 @@ func (t podTemplate) pod(rank int, rendezvousIP string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: t.key.namespace, Labels: t.key.podLabels(t.Attempt.Generation, rank, p.Role),
 			Annotations: map[string]string{
-				annotationJob: string(t.Job), annotationMark: t.Attempt.Name(), annotationRanks: strconv.Itoa(len(t.processes)),
+				annotationJob: string(t.Job), annotationRanks: strconv.Itoa(len(t.processes)),
 				annotationSlots: strconv.Itoa(slotsOf(p.Devices)),
 			},
 			Finalizers: []string{finalizer}, OwnerReferences: []metav1.OwnerReference{t.owner},

@@ -55,7 +55,7 @@ func (b *Backend) create(ctx context.Context, t podTemplate) error {
 		found[rankOf(p)] = p
 	}
 	if len(found) == 0 {
-		if err := b.applyServices(ctx, t); err != nil {
+		if err := b.createServices(ctx, t); err != nil {
 			return b.orRefused(t, err)
 		}
 	}
