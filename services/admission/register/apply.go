@@ -492,7 +492,7 @@ func outgrew(job *train.Job, b *event.Outgrew) bool {
 }
 
 func converged(job *train.Job, b *event.Converged) bool {
-	if job.ConvergedEpochs > 0 || b.EpochsDone < 1 {
+	if job.ConvergedEpochs > 0 || b.EpochsDone < 1 || b.EpochsDone > job.EpochsDone { // of a training that was lost
 		return false
 	}
 	job.ConvergedEpochs = b.EpochsDone
