@@ -24,9 +24,9 @@ type backend interface {
 	FindSaved(job train.Job, last train.Attempt) (bool, error)
 	// Namespace returns where the pods of a job are to be; empty if it runs as processes.
 	Namespace(spec train.Spec) string
-	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.
-	// ReadSecrets returns those of a claimed attempt: it never makes new ones, and returns empty strings if they are
-	// gone.
+	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed. The error is
+	// a launch.RefusedError if they cannot be kept for it. ReadSecrets returns those of a claimed attempt: it never makes
+	// new ones, and returns empty strings if they are gone.
 	MakeSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error)
 	ReadSecrets(ctx context.Context, a train.Attempt) (capability, token string, err error)
 	// Secrets returns the values of the secret variables of a job, unless its processes get them otherwise. The error is

@@ -122,13 +122,23 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 			a.FromScratch, a.StartedEpochs, a.StartedStep = true, 0, 0
 		}
 	}
+	return s.record(ctx, a)
+}
+
+// record makes the secrets of an attempt and records its claim. Without secrets, it ends before it starts: its end has
+// the reason, and other jobs get its devices.
+func (s *starter) record(ctx context.Context, a train.Attempt) (claimed train.Attempt, err error) {
 	capability, token, err := s.backend.MakeSecrets(ctx, a)
-	if err != nil {
-		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+	refused, isRefused := errors.AsType[*launch.RefusedError](err)
+	if err != nil && !isRefused {
+		return train.Attempt{}, fmt.Errorf("start %s: %w", a.Job, err)
 	}
 	a.CapabilityHash, a.TokenHash, a.MarkHash = launch.Hash(capability), launch.Hash(token), train.HashMark(train.Mark(a.Job, a.Number, token))
 	if err := s.swap(ctx, a); err != nil {
 		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
+	}
+	if isRefused {
+		return train.Attempt{}, s.backend.Refuse(ctx, a, refused.Exit)
 	}
 	return a, nil
 }

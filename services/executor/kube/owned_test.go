@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -68,7 +70,7 @@ func TestForeignSecretsAreLeftAlone(t *testing.T) {
 	} {
 		meta.Name, meta.Namespace = "wandb-1", "jobs"
 		b, client := backendOn(t, &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{secretToken: []byte("xyzzy")}})
-		if _, _, err := b.MakeSecrets(t.Context(), a); !errors.Is(err, errForeign) {
+		if _, _, err := b.MakeSecrets(t.Context(), a); err == nil || !strings.Contains(err.Error(), errForeign.Error()) {
 			t.Errorf("%s: made with %v, want an error", name, err)
 		}
 		if _, token, err := b.ReadSecrets(t.Context(), a); token != "" || err != nil {
@@ -77,6 +79,34 @@ func TestForeignSecretsAreLeftAlone(t *testing.T) {
 		forget(t, b, a)
 		if _, err := client.CoreV1().Secrets("jobs").Get(t.Context(), "wandb-1", metav1.GetOptions{}); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An attempt whose Secret Kubernetes refuses, or whose name is taken, ends before it starts, with the reason. What may
+// be otherwise in a moment is tried again.
+func TestAnAttemptWithoutASecretIsRefused(t *testing.T) {
+	secrets, quota := schema.GroupResource{Resource: "secrets"}, errors.New("exceeded quota: small") //nolint:err113 // Kubernetes' words
+	for name, test := range map[string]struct {
+		answer error
+		code   string
+	}{
+		"quota":        {apierrors.NewForbidden(secrets, "j-1", quota), launch.Forbidden},
+		"no namespace": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "jobs"), "NotCreated"},
+		"a name":       {apierrors.NewAlreadyExists(secrets, "j-1"), "NotCreated"},
+		"away":         {apierrors.NewServiceUnavailable("busy"), ""},
+	} {
+		b, client := backendOn(t)
+		client.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.answer })
+		capability, token, err := b.MakeSecrets(t.Context(), train.Attempt{Job: "j", Number: 1})
+		refused, is := errors.AsType[*launch.RefusedError](err)
+		switch {
+		case err == nil || is != (test.code != ""):
+			t.Errorf("%s: %v", name, err)
+		case is && (!refused.Exit.Lost || !refused.Exit.Unstarted || refused.Exit.Reason.Code != test.code || !strings.Contains(refused.Exit.Reason.Message, "make Secret j-1")):
+			t.Errorf("%s: %+v", name, refused.Exit)
+		case is && (capability == "" || token == ""):
+			t.Errorf("%s: the record of the attempt has no secrets", name)
 		}
 	}
 }

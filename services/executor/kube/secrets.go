@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -108,17 +109,25 @@ func (s *secretStore) MakeSecrets(ctx context.Context, a train.Attempt) (capabil
 	delete(wanted.Labels, labelGeneration)
 	made, err := s.client.CoreV1().Secrets(k.namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
 	if apierrors.IsAlreadyExists(err) {
-		found, err := s.readSecret(ctx, k)
-		if err == nil && found.token == "" {
-			err = fmt.Errorf("make Secret %s: %w", k.base(), errForeign)
+		found, readErr := s.readSecret(ctx, k)
+		if readErr != nil || found.token != "" {
+			return found.capability, found.token, readErr
 		}
-		return found.capability, found.token, err
+		err = errForeign
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("make Secret %s: %w", k.base(), err)
+		return capability, token, secretFailure(fmt.Errorf("make Secret %s: %w", k.base(), err))
 	}
 	s.keepSecret(k, made)
 	return capability, token, nil
+}
+
+// secretFailure is a launch.RefusedError unless the next try may make the Secret.
+func secretFailure(err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || errors.Is(err, errForeign) {
+		return &launch.RefusedError{Exit: train.Exit{Lost: true, Unstarted: true, Reason: creationFailure(err)}}
+	}
+	return err
 }
 
 // ReadSecrets reads the Secret of an attempt. It never makes one, because the attempt is claimed already.

@@ -65,6 +65,12 @@ const CannotStart = 127
 // Forbidden is a reason code: the attempt may never be made as it is.
 const Forbidden = train.Forbidden
 
+// RefusedError says that an attempt that is not claimed yet cannot be started, and what its end is.
+type RefusedError struct{ Exit train.Exit }
+
+// Error says why.
+func (e *RefusedError) Error() string { return e.Exit.Words() }
+
 // NotStaged returns the exit of an attempt whose data could not be fetched. It is not the fault of its code, so another
 // one follows, unless none can ever have the data.
 func NotStaged(why string, never bool) train.Exit {
