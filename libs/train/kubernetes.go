@@ -79,11 +79,14 @@ func (a Attempt) Home() NodeID { return a.Places()[0].Node }
 // FirstWorker returns the rank of the first process that trains: the scheduler and the servers of a parameter-server
 // job come before it. It runs on the attempt's home.
 func (a Attempt) FirstWorker() int {
-	if servers := CountServers(a.Servers); servers > 0 {
+	if servers := CountServers(a.ServerParts()); servers > 0 {
 		return 1 + servers
 	}
 	return 0
 }
+
+// MostRanks returns how many pods the attempt has if there is one for each device. There may be one for each node.
+func (a Attempt) MostRanks() int { return a.FirstWorker() + max(a.DeviceCount(), len(a.Places())) }
 
 // PartOn returns the attempt's part on one node, or an empty part.
 func (a Attempt) PartOn(node NodeID) Part {

@@ -80,6 +80,7 @@ func full(stream string, lines []string) []string {
 
 func TestEpochsInTheOutputOfAPod(t *testing.T) {
 	g := newTelling(t, t.TempDir())
+	g.attempts[0].Devices = []train.DeviceID{"gpu:0", "gpu:1"}
 	tail := g.tailer()
 	g.write("j1-1-0", "0.log", full("stdout", epochLines(1))...)
 	// No epochs are read from the other ranks.

@@ -35,7 +35,7 @@ func parseFolder(folder string, known map[string]train.Attempt) (p pod, ok bool)
 	}
 	slug, attempt, rank, found := train.CutPodName(parts[1])
 	a, is := known[slug]
-	if !found || !is || attempt > a.Number || parts[0] != a.Namespace {
+	if !found || !is || attempt > a.Number || attempt == a.Number && rank >= a.MostRanks() || parts[0] != a.Namespace {
 		return pod{}, false
 	}
 	return pod{folder: folder, uid: parts[2], job: a.Job, attempt: attempt, rank: rank}, true

@@ -107,6 +107,8 @@ func TestALastingFaultIsLoggedOnce(t *testing.T) {
 
 func TestLinesOfAPod(t *testing.T) {
 	g := newGround(t, t.TempDir())
+	g.attempts[0].Devices = []train.DeviceID{"gpu:0", "gpu:1"}
+	header := strings.Replace(header, "gpu:0", "gpu:0,gpu:1", 1)
 	tail := g.tailer()
 	tail.Poll(g.ctx()) // before the kubelet has made the folder
 	g.write("j1-1-0", "0.log", "stdout F one\n", "stderr F oh\n", "stdout P half \n", "this is no line of a container\n")
@@ -250,11 +252,15 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 }
 
 func TestFolders(t *testing.T) {
-	known := slugs([]train.Attempt{{Job: "Bert_1", Number: 3, Namespace: "jobs"}, {Job: "a-1", Number: 1, Namespace: "jobs"}})
+	known := slugs([]train.Attempt{{Job: "Bert_1", Number: 3, Namespace: "jobs"}, {Job: "a-1", Number: 1, Namespace: "jobs"},
+		{Job: "gang", Number: 2, Namespace: "jobs", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, ServerCount: 1}})
 	bert := strings.TrimSuffix(train.PodName("Bert_1", 2, 11), "-2-11")
 	for folder, want := range map[string]pod{
 		"jobs_" + bert + "-2-11_u":      {job: "Bert_1", attempt: 2, rank: 11, uid: "u"},
 		"jobs_a-1-1-0_u":                {job: "a-1", attempt: 1, uid: "u"},
+		"jobs_gang-2-3_u":               {job: "gang", attempt: 2, rank: 3, uid: "u"},
+		"jobs_gang-2-4_u":               {},
+		"jobs_a-1-1-1_u":                {},
 		"other_a-1-1-0_u":               {},
 		"jobs_a-1-0_u":                  {},
 		"jobs_a-1-2-0_u":                {},

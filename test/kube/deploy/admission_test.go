@@ -38,7 +38,9 @@ func TestWhatMayBeMadeInANamespaceOfJobs(t *testing.T) {
 	}
 	try("a pod of a job", executorAccount, "", "", "")
 	try("a pod that passes for one", "ann", "", "", "only Switchyard's executor makes pods with the label")
-	try("a pod of its own", "ann", label, `"labels": {}`, "")
+	try("a pod with a name of a job's", "ann", label, `"labels": {}`, "a name like JOB-ATTEMPT-RANK is one of a job")
+	const named = `"name": "j-1-0", ` + label
+	try("a pod of its own", "ann", named, `"name": "hers"`, "")
 	try("a pod that is no job's", executorAccount, label, `"labels": {}`, "makes pods of jobs alone")
 	try("a token", executorAccount, own, `"automountServiceAccountToken": true`, "no token of a service account")
 	try("a token by default", executorAccount, own+",", "", "no token of a service account")
@@ -52,7 +54,7 @@ func TestWhatMayBeMadeInANamespaceOfJobs(t *testing.T) {
 	try("its own claim", executorAccount, own, claim("j-1-0"), "")
 	try("the claim of another job", executorAccount, own, claim("victim-1-0"), "use the claim of their own name alone")
 	strange := func(name string) string {
-		return strings.Replace(strings.Replace(podOfAJob, own, claim(name), 1), label, `"labels": {}`, 1)
+		return strings.Replace(strings.Replace(podOfAJob, own, claim(name), 1), named, `"name": "hers"`, 1)
 	}
 	if said := asks("ann", strange("victim-1-0")); !strings.Contains(said, "is for the pod of a job") {
 		t.Errorf("a pod with the claim of a job's: the API server answers %q", said)
@@ -62,13 +64,13 @@ func TestWhatMayBeMadeInANamespaceOfJobs(t *testing.T) {
 	}
 	try("root", executorAccount, `"runAsNonRoot": true, "runAsUser": 65532`, `"runAsUser": 0`, "violates PodSecurity")
 
-	if _, err := cluster.Feed(s.ctx, strings.Replace(podOfAJob, label, `"labels": {}`, 1), "create", "--as=ann", "-n", "switchyard-jobs", "-f", "-"); err != nil {
+	if _, err := cluster.Feed(s.ctx, strings.Replace(podOfAJob, named, `"name": "hers"`, 1), "create", "--as=ann", "-n", "switchyard-jobs", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.Kubectl(s.ctx, "label", "pod", "j-1-0", "--as=ann", "-n", "switchyard-jobs", "app.kubernetes.io/managed-by=switchyard"); err == nil {
+	if _, err := cluster.Kubectl(s.ctx, "label", "pod", "hers", "--as=ann", "-n", "switchyard-jobs", "app.kubernetes.io/managed-by=switchyard"); err == nil {
 		t.Error("a pod becomes one of a job by a label")
 	}
-	s.kubectl("delete", "pod", "j-1-0", "-n", "switchyard-jobs")
+	s.kubectl("delete", "pod", "hers", "-n", "switchyard-jobs")
 
 	// A namespace without Pod Security still has no pods of jobs with rights over the node.
 	s.kubectl("label", "namespace", "switchyard-jobs", "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
