@@ -102,7 +102,7 @@ func TestTheKindOfARefusalReachesTheAsker(t *testing.T) {
 			t.Errorf("the refusal %q arrived as %v", errs[i], err)
 		}
 		for _, other := range []error{fs.ErrNotExist, fs.ErrInvalid} {
-			if errors.Is(err, other) != (kind == other) {
+			if errors.Is(err, other) != errors.Is(kind, other) {
 				t.Errorf("%v: is it %q: %v", err, other, errors.Is(err, other))
 			}
 		}

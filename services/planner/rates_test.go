@@ -37,7 +37,8 @@ func TestRatesAreReadAndReadAgain(t *testing.T) {
 	g := &grid{path: path, carbonWeight: 0.75, log: slog.New(slog.DiscardHandler)}
 	want := plan.Rates{
 		{From: hour(0), Cost: 0.75*0.5 + 0.25*1.5, PricePerKWh: 0.3, GramsPerKWh: 100},
-		{From: hour(1), Cost: 0.75*1.5 + 0.25*0.5, PricePerKWh: 0.1, GramsPerKWh: 300}, {From: hour(2)},
+		{From: hour(1), Cost: 0.75*1.5 + 0.25*0.5, PricePerKWh: 0.1, GramsPerKWh: 300},
+		{From: hour(2)},
 	}
 	if d := cmp.Diff(want, g.rates(hour(0).Add(time.Minute))); d != "" {
 		t.Fatal(d)

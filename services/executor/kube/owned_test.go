@@ -169,7 +169,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	template.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "job-a-3", UID: "uid"}
-	b, client := backendOn(t)
+	b, _ := backendOn(t)
 	for range 2 {
 		if err := b.create(t.Context(), template); err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 		&corev1.Service{ObjectMeta: theirs("p-job-a-3")}, &resourcev1.ResourceClaim{ObjectMeta: theirs("job-a-3-0")}, &corev1.Pod{ObjectMeta: theirs("job-a-3-0")},
 	} {
 		before := o.DeepCopyObject()
-		b, client = backendOn(t, o)
+		b, client := backendOn(t, o)
 		if err := b.create(t.Context(), template); !errors.Is(err, errForeign) {
 			t.Errorf("%T: %v", o, err)
 		}

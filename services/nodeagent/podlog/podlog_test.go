@@ -252,8 +252,11 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 }
 
 func TestFolders(t *testing.T) {
-	known := slugs([]train.Attempt{{Job: "Bert_1", Number: 3, Namespace: "jobs"}, {Job: "a-1", Number: 1, Namespace: "jobs"},
-		{Job: "gang", Number: 2, Namespace: "jobs", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, ServerCount: 1}})
+	known := slugs([]train.Attempt{
+		{Job: "Bert_1", Number: 3, Namespace: "jobs"},
+		{Job: "a-1", Number: 1, Namespace: "jobs"},
+		{Job: "gang", Number: 2, Namespace: "jobs", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, ServerCount: 1},
+	})
 	bert := strings.TrimSuffix(train.PodName("Bert_1", 2, 11), "-2-11")
 	for folder, want := range map[string]pod{
 		"jobs_" + bert + "-2-11_u":      {job: "Bert_1", attempt: 2, rank: 11, uid: "u"},

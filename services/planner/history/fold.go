@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -92,18 +93,11 @@ func (l *life) take(at time.Time, body any) {
 	case *event.Admitted:
 		l.spec = b.Spec
 	case *event.Tuned:
-		if b.BatchSize > 0 {
-			l.spec = l.spec.WithBatchSize(b.BatchSize)
-		}
+		l.spec = l.spec.WithBatchSize(cmp.Or(b.BatchSize, l.spec.BatchSize))
 	case *event.EditDecided:
-		if next, err := l.spec.Edited(b.Edit); err == nil && len(b.Refused) == 0 {
-			l.spec = next.WithDefaults()
-		}
+		l.edited(b)
 	case *event.Started:
-		if n := len(l.attempts); n == 0 || l.attempts[n-1].number < b.Attempt {
-			l.finished = time.Time{} // it may have been resumed
-			l.attempts = append(l.attempts, attempt{number: b.Attempt, node: b.Node, devices: len(b.Devices), on: on(b), started: at})
-		}
+		l.started(at, b)
 	case *event.EpochEnded:
 		l.epochEnded(at, b)
 	case *event.StopRequested:
@@ -121,6 +115,19 @@ func (l *life) take(at time.Time, body any) {
 		l.end(at, b.Attempt)
 	case *event.Cancelled:
 		l.end(at, b.Attempt)
+	}
+}
+
+func (l *life) edited(b *event.EditDecided) {
+	if next, err := l.spec.Edited(b.Edit); err == nil && len(b.Refused) == 0 {
+		l.spec = next.WithDefaults()
+	}
+}
+
+func (l *life) started(at time.Time, b *event.Started) {
+	if n := len(l.attempts); n == 0 || l.attempts[n-1].number < b.Attempt {
+		l.finished = time.Time{} // it may have been resumed
+		l.attempts = append(l.attempts, attempt{number: b.Attempt, node: b.Node, devices: len(b.Devices), on: on(b), started: at})
 	}
 }
 

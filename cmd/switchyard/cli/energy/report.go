@@ -180,7 +180,7 @@ func readDefaults(path string) (map[string]report.Default, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--defaults: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	columns := []string{"name", "kwh", "hours"}
 	lines := csv.NewReader(file)
 	lines.FieldsPerRecord, lines.TrimLeadingSpace = len(columns), true

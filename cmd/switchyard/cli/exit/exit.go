@@ -58,7 +58,7 @@ func Code(err error) int {
 		return coded.Code
 	case errors.Is(err, bus.ErrAway):
 		return Unreachable
-	case errors.As(err, &refusal) && refusal.Kind == fs.ErrInvalid:
+	case errors.As(err, &refusal) && errors.Is(refusal, fs.ErrInvalid):
 		return Usage
 	}
 	return Failed
