@@ -135,12 +135,11 @@ func (y *yard) templates(client kubernetes.Interface, namespace, prefix string, 
 // create creates pods and for each its Secret, which owns it.
 func create(ctx context.Context, client kubernetes.Interface, pods []*corev1.Pod) error {
 	group := pool.New().WithErrors().WithMaxGoroutines(callsInOneTime)
-	immutable := true
 	for _, p := range pods {
 		group.Go(func() error {
 			secret, err := client.CoreV1().Secrets(p.Namespace).Create(ctx, &corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels, Annotations: p.Annotations}, Immutable: &immutable,
-				Data: map[string][]byte{"capability": make([]byte, 64), "token": make([]byte, 64)},
+				ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels, Annotations: p.Annotations},
+				Data:       map[string][]byte{"capability": make([]byte, 64), "token": make([]byte, 64)},
 			}, metav1.CreateOptions{})
 			if err != nil {
 				return err
