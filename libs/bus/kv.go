@@ -296,8 +296,7 @@ const checkInterval = 30 * time.Second
 // Watch calls f with every entry and then with every change until ctx ends; deleted is set for a deleted key. Patterns
 // narrow it as those of List do. A watch delivers state, not events: revisions may be skipped and entries repeated (all
 // is listed again after a reconnect, and if the bucket turns out to have changes that never came). What a bucket has
-// lost for good counts as deleted. If synced is not
-// nil, it is called each time the list is complete.
+// lost for good counts as deleted. If synced is not nil, it is called each time the list is complete.
 func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func(), patterns ...string) error {
 	return k.watch(ctx, decoded(k, f), synced, patterns...)
 }

@@ -40,11 +40,7 @@ func TestAnswersOfAnySize(t *testing.T) {
 	})
 	<-ready
 	for _, bytes := range []int{1, 100 << 10, 3 << 20} {
-		var answer []byte
-		var err error
-		for answer, err = ask(ctx, asking, subject, bytes); err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil; {
-			answer, err = ask(ctx, asking, subject, bytes) // not subscribed yet
-		}
+		answer, err := askOnceServed(ctx, asking, subject, bytes)
 		if err != nil || len(answer) != bytes {
 			t.Errorf("%d bytes: an answer of %d, %v", bytes, len(answer), err)
 		}
@@ -69,10 +65,7 @@ func TestAnAnswerTooLargeForThisBusIsAnError(t *testing.T) {
 	serving.Go(func() {
 		_ = bus.Answer(ctx, b, subject, func(_ context.Context, bytes int) ([]byte, error) { return make([]byte, bytes), nil })
 	})
-	_, err = ask(ctx, b, subject, 80<<10)
-	for err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil {
-		_, err = ask(ctx, b, subject, 80<<10) // not subscribed yet
-	}
+	_, err = askOnceServed(ctx, b, subject, 80<<10)
 	if err == nil || !strings.Contains(err.Error(), "this bus takes at most 65536") {
 		t.Errorf("an answer that is too large for this bus: %v", err)
 	}
@@ -94,10 +87,7 @@ func TestTheKindOfARefusalReachesTheAsker(t *testing.T) {
 		_ = bus.Answer(ctx, answering, subject, func(_ context.Context, i int) ([]byte, error) { return nil, errs[i] })
 	})
 	for i, kind := range []error{fs.ErrNotExist, fs.ErrNotExist, fs.ErrInvalid, nil} {
-		_, err := ask(ctx, asking, subject, i)
-		for err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil {
-			_, err = ask(ctx, asking, subject, i) // not subscribed yet
-		}
+		_, err := askOnceServed(ctx, asking, subject, i)
 		if err == nil || err.Error() != "the executor of node n1: "+errs[i].Error() {
 			t.Errorf("the refusal %q arrived as %v", errs[i], err)
 		}
@@ -107,6 +97,15 @@ func TestTheKindOfARefusalReachesTheAsker(t *testing.T) {
 			}
 		}
 	}
+}
+
+// askOnceServed asks until there is an answer: the one who answers may not be subscribed yet.
+func askOnceServed(ctx context.Context, b *bus.Bus, subject string, bytes int) ([]byte, error) {
+	answer, err := ask(ctx, b, subject, bytes)
+	for err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil {
+		answer, err = ask(ctx, b, subject, bytes)
+	}
+	return answer, err
 }
 
 func ask(ctx context.Context, b *bus.Bus, subject string, bytes int) ([]byte, error) {

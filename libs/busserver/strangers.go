@@ -15,15 +15,15 @@ import (
 // authSeconds are over: anyone on the machine can open them, and beyond maxConnections nobody gets in. A client shows
 // its key as soon as it is connected, and tries again if that took too long.
 const (
-	crowdedAt     = maxConnections / 4
-	strangerTime  = 250 * time.Millisecond
-	strangersEach = 100 * time.Millisecond
+	crowdedAt      = maxConnections / 4
+	strangerTime   = 250 * time.Millisecond
+	strangersEvery = 100 * time.Millisecond
 )
 
 // guard closes connections without a key until ctx ends.
 func (s *Server) guard(ctx context.Context, log *slog.Logger) {
 	crowded := false
-	for now := range tick.Every(ctx, strangersEach) {
+	for now := range tick.Every(ctx, strangersEvery) {
 		closed, err := s.closeStrangers(now, crowdedAt)
 		if err != nil {
 			log.Warn("connections to the bus without a key stay", "error", err)

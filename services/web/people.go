@@ -148,8 +148,8 @@ func (s server) mayPublish(r *http.Request, kind event.Kind) (access.Person, err
 	return person, s.mayToJob(r, op, train.JobID(r.PathValue("id")))
 }
 
-// attribute writes into the body of a request who asks, and refuses a job in the name of another
-// person. What the body itself says about that counts only if it comes from the owner of the installation.
+// attribute writes into the body of a request who asks, and refuses a job in another person's name. What the body
+// itself says about that counts only if the owner of the installation asks.
 func attribute(body any, person access.Person) error {
 	var named string
 	switch b := body.(type) {

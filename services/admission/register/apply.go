@@ -337,12 +337,13 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
 		return false
 	}
-	state := savedState(job, b.Resume)
+	keepSteps(job, b.Resume)
+	state := saved(*job, b.Resume)
 	counted := state.EpochsDone > 0 || state.EpochStep > 0
-	saved := counted || b.Resume.Saved
+	kept := counted || b.Resume.Saved
 	message := "left after " + reached(&state)
 	switch {
-	case !saved:
+	case !kept:
 		message = "left before its first checkpoint"
 	case !counted:
 		message = "left after a checkpoint"
@@ -360,7 +361,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 		message += ", as asked"
 	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent, train.StopTimeLimit, train.StopSilent:
 	}
-	message += after(job, b, saved)
+	message += after(job, b, kept)
 	hint := ""
 	if b.Forced && b.Cause != train.StopWanted {
 		message += " (killed: it did not leave within the grace period)"
@@ -408,36 +409,39 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
-	state := savedState(job, b.Resume)
+	keepSteps(job, b.Resume)
+	state := saved(*job, b.Resume)
 	message := fmt.Sprintf("attempt %d %s", b.Attempt, whatEnded(b)) + startsAgain(&state, b) + spoken(b.RetrySeconds) + lost(b.Resume)
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
 }
 
-// savedState returns the job as far as its checkpoints hold it. The steps that they hold count as done unless epochs
-// after them were reported.
-func savedState(job *train.Job, from train.Resume) train.Job {
-	saved := *job
-	if from.RepeatedEpochs > 0 {
-		saved.EpochsDone, saved.EpochStep = max(job.EpochsDone-from.RepeatedEpochs, 0), from.EpochStep
-		return saved
+// keepSteps counts the steps that a checkpoint holds, unless epochs after them were reported.
+func keepSteps(job *train.Job, from train.Resume) {
+	if from.RepeatedEpochs == 0 {
+		job.EpochStep = max(job.EpochStep, from.EpochStep)
 	}
-	job.EpochStep = max(job.EpochStep, from.EpochStep)
-	saved.EpochStep = job.EpochStep
-	return saved
+}
+
+// saved returns the job as far as its checkpoints hold it.
+func saved(job train.Job, from train.Resume) train.Job {
+	if from.RepeatedEpochs > 0 {
+		job.EpochsDone, job.EpochStep = max(job.EpochsDone-from.RepeatedEpochs, 0), from.EpochStep
+	}
+	return job
 }
 
 // startsAgain returns in words where the next attempt begins: at the beginning, or after what was saved.
-func startsAgain(saved *train.Job, b *event.AttemptLost) string {
-	switch known := saved.EpochsDone > 0 || saved.EpochStep > 0; {
+func startsAgain(state *train.Job, b *event.AttemptLost) string {
+	switch known := state.EpochsDone > 0 || state.EpochStep > 0; {
 	case b.Resume.Saved && !known:
 		return ", tries again from its checkpoint in "
 	case b.Retry > 0 && known:
-		return fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(saved))
+		return fmt.Sprintf(", tries again from the checkpoint of %s in ", reached(state))
 	case b.Retry > 0:
 		return ", tries again from the beginning in "
 	}
-	return fmt.Sprintf("; starts again after %s in ", reached(saved))
+	return fmt.Sprintf("; starts again after %s in ", reached(state))
 }
 
 // whatEnded says how an attempt was lost or failed.

@@ -49,7 +49,7 @@ func TestJobsWithSlackWaitForBetterEnergy(t *testing.T) {
 	}
 }
 
-// TestTheGainOfWaiting: the cost that is weighed is of no unit, so the reason has the price and the carbon.
+// The weighed cost has no unit, so the reason gives the price and the carbon.
 func TestTheGainOfWaiting(t *testing.T) {
 	startBy := nightTime(300)
 	spec := train.Spec{Name: "x", EstimatedHours: 1, Energy: &train.EnergySpec{StartBy: &startBy}}.WithDefaults()
