@@ -99,7 +99,7 @@ func TestTheKindOfARefusalReachesTheAsker(t *testing.T) {
 	}
 }
 
-// askOnceServed asks until there is an answer: the one who answers may not be subscribed yet.
+// askOnceServed asks again while the answering side is not subscribed yet.
 func askOnceServed(ctx context.Context, b *bus.Bus, subject string, bytes int) ([]byte, error) {
 	answer, err := ask(ctx, b, subject, bytes)
 	for err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil {
