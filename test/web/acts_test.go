@@ -54,8 +54,8 @@ func TestADoubleClickCancelsNothing(t *testing.T) {
 			t.Fatalf("a double-click cancels; the page says:\n%s", s.text())
 		}
 	}
-	s.shows("live") // a page that still comes up goes to its own first view
 	s.at("#/jobs")
+	s.shows("live")
 	s.do(chromedp.Click(`input[aria-label="choose all"]`))
 	s.shows("2 jobs chosen")
 	s.clickTwice("Cancel…", "Yes, cancel 2 jobs")

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { logOut } from "./api";
 import { Banner } from "./banner";
 import { EnergyPage } from "./energy";
@@ -36,7 +36,8 @@ function place(): Place {
 
 function usePlace(): Place {
   const [at, go] = useState(place);
-  useEffect(() => {
+  // Before the first paint, so that no change of the address goes unseen.
+  useLayoutEffect(() => {
     const f = () => go(place());
     addEventListener("hashchange", f);
     return () => removeEventListener("hashchange", f);
