@@ -232,8 +232,10 @@ type tenant struct {
 	attempt train.Attempt
 	node    train.NodeID
 	device  train.DeviceID
-	job     train.Job
+	job     *train.Job
 	model   train.Model
+	// batch is the batch size of the job on its devices.
+	batch int
 	// alone is the time of a step of such a job alone on as many such devices; 0 if it was not measured.
 	alone float64
 	// own says that the experiment of the job chooses its micro-batch.
@@ -250,9 +252,11 @@ func (p *cache) tenants() map[string][]tenant {
 		if !known || a.Phase != train.PhaseRunning {
 			continue
 		}
-		wish, sized := p.wishes[key], *j
-		sized.Spec.BatchSize = wish.BatchOn(a.DeviceCount(), j.Spec.BatchSize)
-		one := tenant{attempt: a, job: sized, model: p.models[key], alone: p.alone(a, *j), own: wish.Wants(train.SettingMicroBatch)}
+		wish := p.wishes[key]
+		one := tenant{
+			attempt: a, job: j, model: p.models[key], batch: wish.BatchOn(a.DeviceCount(), j.Spec.BatchSize),
+			alone: p.alone(a, j.Spec), own: wish.Wants(train.SettingMicroBatch),
+		}
 		for _, part := range a.Places() {
 			for _, d := range part.Devices {
 				at := train.TuningKey(part.Node, d)
@@ -268,7 +272,7 @@ func (p *cache) tenants() map[string][]tenant {
 }
 
 // alone returns the measured time of a step of a job alone on as many devices of such a type.
-func (p *cache) alone(a train.Attempt, j train.Job) float64 {
+func (p *cache) alone(a train.Attempt, spec train.Spec) float64 {
 	first := a.Places()[0]
 	devices := p.nodes[string(first.Node)].Devices
 	at := slices.IndexFunc(devices, func(d train.Device) bool { return slices.Contains(first.Devices, d.ID) })
@@ -279,7 +283,7 @@ func (p *cache) alone(a train.Attempt, j train.Job) float64 {
 	if met == nil {
 		return 0
 	}
-	seconds, _ := met.StepAlone(curve.KindOf(j.Spec).On(a.DeviceCount(), len(a.Places())))
+	seconds, _ := met.StepAlone(curve.KindOf(spec).On(a.DeviceCount(), len(a.Places())))
 	return seconds
 }
 
@@ -289,7 +293,7 @@ const mostDoublings = 2
 // sharer is the job as a round of tuning sees it. The micro-batch of a job on several devices stays: it would
 // change on all of them.
 func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) contract.Sharer {
-	batch := max(t.job.Spec.BatchSize, 1)
+	batch := max(t.batch, 1)
 	s := contract.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
 		AloneSeconds: t.alone,

@@ -288,7 +288,7 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 	} {
 		job := admitted("a", 1)
 		job.Spec.TuneEffectiveBatch = c.allowed
-		one := tenant{job: job, model: c.model, attempt: train.Attempt{Job: "a", Number: 1}}
+		one := tenant{job: &job, batch: job.Spec.BatchSize, model: c.model, attempt: train.Attempt{Job: "a", Number: 1}}
 		most := map[train.JobID]int{}
 		if one.attempt.Memory = 1 << 30; c.part < 0 {
 			most["a"] = 32
@@ -303,8 +303,9 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 			t.Errorf("%s: worth %v", name, s.Gains)
 		}
 	}
-	one := tenant{job: admitted("a", 1), model: train.Model{Memory: &bytes, Efficiency: &noise}, attempt: train.Attempt{Memory: 1 << 30}}
-	one.job.Spec.TuneEffectiveBatch, one.job.StepsTooLarge = true, true
+	job := admitted("a", 1)
+	job.Spec.TuneEffectiveBatch, job.StepsTooLarge = true, true
+	one := tenant{job: &job, model: train.Model{Memory: &bytes, Efficiency: &noise}, attempt: train.Attempt{Memory: 1 << 30}}
 	if got := one.largest(32); got != 32 {
 		t.Errorf("it ran out of memory before, on whatever device: up to %d, want 32", got)
 	}
@@ -326,11 +327,11 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 	met.Measured(kind.On(2, 2), nil, 0.6)
 	see()
 	wide := train.Attempt{Job: "a", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}
-	if got := s.cache.alone(wide, admitted("a", 1)); got != 0.4 {
+	if got := s.cache.alone(wide, admitted("a", 1).Spec); got != 0.4 {
 		t.Errorf("on two devices it takes %v s alone, want 0.4", got)
 	}
 	wide.SetPlaces([]train.Part{{Node: "n", Devices: wide.Devices[:1]}, {Node: "m", Devices: wide.Devices[:1]}})
-	if got := s.cache.alone(wide, admitted("a", 1)); got != 0.6 {
+	if got := s.cache.alone(wide, admitted("a", 1).Spec); got != 0.6 {
 		t.Errorf("on two nodes it takes %v s alone, want 0.6", got)
 	}
 	s.beat()

@@ -115,7 +115,7 @@ func (x *Index) Live(node train.NodeID) []train.Attempt {
 func (x *Index) Elsewhere(node train.NodeID) []train.Attempt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var others []train.Attempt
+	others := make([]train.Attempt, 0, len(x.live))
 	for _, a := range x.live {
 		if !a.IsOn(node) && a.Phase == train.PhaseRunning {
 			a.Node, a.Devices, a.Memory, a.Parts, a.PID, a.PIDStart, a.BootID = node, nil, 0, nil, 0, 0, ""
