@@ -6,6 +6,8 @@ from typing import Mapping, NamedTuple, Optional
 
 LOCAL_CHECKPOINT_DIR = "checkpoints"
 DEFAULT_HEARTBEAT_STEPS = 10
+# Where mpirun of Open MPI, mpirun of MPICH and Intel MPI, and horovodrun tell a process its rank and the number of all.
+OTHER_LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("HOROVOD_RANK", "HOROVOD_SIZE"))
 
 
 class Environment(NamedTuple):
@@ -43,7 +45,12 @@ class Environment(NamedTuple):
         per_device = "LOCAL_WORLD_SIZE" in environ or "LOCAL_RANK" in environ
         num_devices = max(1, _integer(environ, "NUM_GPUS", 1))
         rank, world_size = _rank(environ, num_devices), max(1, _integer(environ, "WORLD_SIZE", 1))
-        # torchrun and its like change RANK and WORLD_SIZE for the processes that they start, but not SWITCHYARD_DEVICE_*.
+        for own, of_all in () if per_device else OTHER_LAUNCHERS:
+            processes = _integer(environ, of_all, 1)
+            if processes > 1:
+                rank, world_size, per_device = _integer(environ, own, 0), processes, True
+                break
+        # Launchers tell the processes that they start their ranks, but do not change SWITCHYARD_DEVICE_*.
         device_rank, device_count = rank, world_size
         if not per_device:
             device_rank = _integer(environ, "SWITCHYARD_DEVICE_RANK", 0)

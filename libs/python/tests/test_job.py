@@ -434,6 +434,11 @@ class Environment(unittest.TestCase):
             ({"NODE_RANK": 1, "NUM_NODES": 2}, 1, 16, 2),
             ({"NODE_RANK": 1, "NUM_NODES": 2, "RANK": 3, "LOCAL_WORLD_SIZE": 2}, 3, 8, 2),
             ({"NODE_RANK": 1, "NUM_NODES": 2, "LOCAL_RANK": 1}, 3, 8, 2),
+            ({"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}, 1, 8, 4),
+            ({"PMI_RANK": 1, "PMI_SIZE": 2}, 1, 8, 4),
+            ({"HOROVOD_RANK": 1, "HOROVOD_SIZE": 2}, 1, 8, 4),
+            ({"PMI_RANK": 0, "PMI_SIZE": 1}, 0, 16, 4),
+            ({"LOCAL_RANK": 1, "RANK": 1, "LOCAL_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_SIZE": 2}, 1, 8, 4),
             ({"NUM_GPUS": 0}, 0, 8, 8),
             ({"BATCH_SIZE": None}, 0, 0, None),
         ]
