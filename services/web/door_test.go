@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/kubetoken"
+	"github.com/switchyard-dl/switchyard/libs/packets"
+	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
@@ -280,6 +287,64 @@ func TestAStreamEndsWithItsSession(t *testing.T) {
 		if strings.Contains(stream.lines.Text(), "after") {
 			t.Fatalf("after the logout the stream says %s", stream.lines.Text())
 		}
+	}
+}
+
+// Who has logged out types nothing more, into a terminal that was open before either.
+func TestATerminalEndsWithItsSession(t *testing.T) {
+	b := openBench(t)
+	attempts, err := bus.OpenKV(b.ctx, b.bus, contract.Attempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := attempts.Put(b.ctx, "shell", train.Attempt{Job: "shell", Number: 1, Node: "n", Phase: train.PhaseRunning}); err != nil {
+		t.Fatal(err)
+	}
+	b.put(train.Job{ID: "shell", State: train.StateRunning})
+	ctx, cancel := context.WithCancel(b.ctx)
+	var executor conc.WaitGroup
+	defer executor.Wait()
+	defer cancel()
+	ended := make(chan struct{})
+	executor.Go(func() {
+		err := bus.AnswerPipes(ctx, b.bus, rpc.TerminalSubject("n"), func(context.Context, rpc.TerminalRequest) (func(context.Context, *bus.Pipe), error) {
+			return func(ctx context.Context, p *bus.Pipe) {
+				defer close(ended)
+				for {
+					if packet, err := p.Receive(ctx); err != nil || p.Send(ctx, packet) != nil {
+						return
+					}
+				}
+			}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	b.serve()
+	b.enter()
+	body, keys := io.Pipe()
+	defer keys.Close()
+	request, err := http.NewRequestWithContext(b.ctx, http.MethodPost, "http://switchyard/api/v1/jobs/shell/terminal", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var typist conc.WaitGroup
+	defer typist.Wait()
+	typist.Go(func() { _ = errors.Join(packets.Write(keys, []byte("{}")), packets.Write(keys, []byte("dhello"))) })
+	response, err := b.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if seen, err := packets.Read(response.Body, rpc.TerminalPacketSize); err != nil || string(seen) != "dhello" {
+		t.Fatalf("%s: the terminal shows %q, %v", response.Status, seen, err)
+	}
+	b.send("DELETE", api.SessionPath, "").Body.Close()
+	select {
+	case <-ended:
+	case <-b.ctx.Done():
+		t.Error("the terminal goes on after the logout")
 	}
 }
 

@@ -30,6 +30,9 @@ type openTerminals struct {
 // mostTerminals is how many terminals a person has open at once.
 const mostTerminals = 32
 
+// sessionCheck is how long a terminal outlives its session at most.
+const sessionCheck = time.Second
+
 func (o *openTerminals) begin(person string) (end func(), begun bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,11 +87,8 @@ func (s server) terminal(w http.ResponseWriter, r *http.Request) {
 		pipe.Watch(ctx)
 	})
 	both.Go(func() {
-		select {
-		case <-s.closing:
-			stop()
-		case <-ctx.Done():
-		}
+		defer stop()
+		s.whileMay(ctx, r)
 	})
 	for {
 		packet, err := pipe.Receive(ctx)
@@ -100,6 +100,21 @@ func (s server) terminal(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			panic(http.ErrAbortHandler) // the person's end sees that the connection is lost, and comes again
+		}
+	}
+}
+
+// whileMay returns once the session of a person who has a terminal has ended, or this service ends.
+func (s server) whileMay(ctx context.Context, r *http.Request) {
+	again := time.NewTicker(sessionCheck)
+	defer again.Stop()
+	for s.door.remains(r) {
+		select {
+		case <-again.C:
+		case <-s.closing:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }
