@@ -226,6 +226,9 @@ type Trial struct {
 	PublishedEnd   string `json:"told_end,omitempty"`
 }
 
+// Ran reports whether processes of the trial's job have run.
+func (t *Trial) Ran() bool { return !t.RunAt.IsZero() || len(t.Done) > 0 }
+
 // EpochsDone returns the number of epochs that the trial has trained.
 func (t *Trial) EpochsDone() int {
 	if len(t.Done) == 0 {

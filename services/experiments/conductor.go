@@ -391,7 +391,7 @@ func (c *conductor) usages(ctx context.Context, r conduct.Record) ([]usage, erro
 	var usages []usage
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if len(t.Done) == 0 || t.Closed || t.State == search.Paused && t.Joules() > 0 {
+		if !t.Ran() || t.Closed || t.State == search.Paused && t.Joules() > 0 {
 			continue
 		}
 		progress, err := c.progress.Get(ctx, contract.EnergyProgressKey(t.Job))

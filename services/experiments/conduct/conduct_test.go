@@ -311,6 +311,27 @@ func TestTheEnergyOfATrialIsThatOfItsJob(t *testing.T) {
 	}
 }
 
+// A trial that ends before its first epoch has used energy, too. The experiment waits until its account is final.
+func TestATrialWithoutAnEpochHasUsedEnergy(t *testing.T) {
+	e := experiment(search.Random, file.V1, 1)
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	job, at := r.Trials[0].Job, r.SubmittedAt.Add(time.Second)
+	r.Started(job, at)
+	r.JobEnded(job, train.StateFailed, "the program ended with status 1", at.Add(time.Hour))
+	if err := r.Decide(newWorld(t, e).known, at.Add(time.Hour)); err != nil || !r.Over() || r.Settled() {
+		t.Fatalf("%s, settled %t, error %v", r.State, r.Settled(), err)
+	}
+	for _, account := range []train.Account{{Energy: 30 * unit.Joule}, {Energy: 80 * unit.Joule, Final: true}} {
+		r.Metered(job, train.EnergyProgress{}, account, at.Add(time.Hour+time.Second))
+		if row := r.Rows()[0]; row.EnergyJoules != account.Energy.Joules() || r.Settled() != account.Final {
+			t.Errorf("%+v, settled %t, of the account %+v", row, r.Settled(), account)
+		}
+	}
+}
+
 // A trial that reached its rung pauses even without any meter.
 func TestPausingWaitsForEnergyAWhile(t *testing.T) {
 	e := experiment(search.ASHA, file.V1, 2)

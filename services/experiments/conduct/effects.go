@@ -46,7 +46,7 @@ func (r *Record) Submissions() []event.Fact {
 	var facts []event.Fact
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.RunAt.IsZero() && len(t.Done) == 0 && ownsJob(t) {
+		if !t.Ran() && ownsJob(t) {
 			spec := r.experiment().TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
 			facts = append(facts, event.OnceFact(t.Job, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
 		}

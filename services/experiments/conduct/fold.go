@@ -149,7 +149,7 @@ func (r *Record) Retuned(a train.Applied) {
 // Metered records the ledger's data on a trial's job.
 func (r *Record) Metered(job train.JobID, progress train.EnergyProgress, account train.Account, now time.Time) {
 	t := r.trial(job)
-	if t == nil || len(t.Done) == 0 {
+	if t == nil || !t.Ran() {
 		return
 	}
 	for _, e := range progress.Epochs {
@@ -158,7 +158,10 @@ func (r *Record) Metered(job train.JobID, progress train.EnergyProgress, account
 			t.Done[i].Joules = e.Energy.Joules()
 		}
 	}
-	last := t.Done[len(t.Done)-1].At
+	last := t.EndedAt
+	if n := len(t.Done); n > 0 && t.Done[n-1].At.After(last) {
+		last = t.Done[n-1].At
+	}
 	t.SpentJoules = account.Energy.Joules()
 	t.Modelled = slices.Contains(account.Methods, train.MethodModelled)
 	t.Closed = t.JobState != "" && (account.Final || now.Sub(last) > energyPatience)

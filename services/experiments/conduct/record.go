@@ -52,7 +52,7 @@ func (r *Record) Over() bool { return (*contract.ExperimentRecord)(r).Over() }
 
 // Settled reports whether the experiment is over, all its jobs have ended, and their energy is final.
 func (r *Record) Settled() bool {
-	open := func(t contract.Trial) bool { return t.JobState == "" && !t.Foreign || !t.Closed && len(t.Done) > 0 }
+	open := func(t contract.Trial) bool { return t.JobState == "" && !t.Foreign || !t.Closed && t.Ran() }
 	return r.Over() && !slices.ContainsFunc(r.Trials, open)
 }
 
