@@ -1,9 +1,11 @@
 package contract
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -124,16 +126,29 @@ func (r *ExperimentRecord) Newest(t *Trial) *Result {
 	return &results[len(results)-1]
 }
 
-// Explain returns why a trial stopped, and why it has no result if it has diverged.
+// Explain returns why a trial stopped, and why it has no result if its epochs give none.
 func (r *ExperimentRecord) Explain(t *Trial) string {
-	lost := r.Lost(t)
-	switch {
-	case lost == "":
-		return t.Reason
-	case t.Reason == "":
+	words := []string{t.Reason, r.lacks(t)}
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), "; ")
+}
+
+// lacks returns what a result of the trial lacks; "" if it lacks nothing, or no epoch has ended.
+func (r *ExperimentRecord) lacks(t *Trial) string {
+	if lost := r.Lost(t); lost != "" {
 		return lost + " is no number"
 	}
-	return t.Reason + "; " + lost + " is no number"
+	if len(t.Done) == 0 || len(r.Results(t)) > 0 {
+		return ""
+	}
+	for _, name := range r.Experiment.Metrics() {
+		if !slices.ContainsFunc(t.Done, func(e TrialEpoch) bool { _, reported := e.Metrics[name]; return reported }) {
+			return name + " was not reported"
+		}
+	}
+	if per := r.Experiment.Objective.Per; per != PerNothing {
+		return fmt.Sprintf("the %s of its epochs is not known", per)
+	}
+	return "no epoch has all metrics"
 }
 
 // Best returns the best newest result of trials that have not failed or diverged and break no constraint, the earliest

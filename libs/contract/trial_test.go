@@ -51,3 +51,33 @@ func TestAnExperimentTriesItsOwnJobs(t *testing.T) {
 		}
 	}
 }
+
+// A trial without a result says why. Otherwise a misspelt metric would look like a training without success.
+func TestATrialWithoutAResultSaysWhy(t *testing.T) {
+	bound := 1.0
+	accuracy, memory := map[string]float64{"accuracy": 0.5}, map[string]float64{"memory": 0.5}
+	both := map[string]float64{"accuracy": 0.5, "memory": 0.5}
+	for want, test := range map[string]struct {
+		per    Per
+		reason string
+		done   []TrialEpoch
+	}{
+		"":                                      {done: []TrialEpoch{{Metrics: both}}},
+		"not started":                           {reason: "not started"},
+		"accuracy was not reported":             {done: []TrialEpoch{{Metrics: memory}}},
+		"memory was not reported":               {done: []TrialEpoch{{Metrics: accuracy}, {Metrics: accuracy}}},
+		"ended early; memory was not reported":  {reason: "ended early", done: []TrialEpoch{{Metrics: accuracy}}},
+		"the energy of its epochs is not known": {per: PerEnergy, done: []TrialEpoch{{Metrics: both, Seconds: 1}}},
+		"the time of its epochs is not known":   {per: PerTime, done: []TrialEpoch{{Metrics: both, Joules: 1}}},
+		"reported, not in the newest epoch":     {reason: "reported, not in the newest epoch", done: []TrialEpoch{{Metrics: both}, {}}},
+		"a step failed; accuracy is no number":  {reason: "a step failed", done: []TrialEpoch{{Metrics: map[string]float64{NonfiniteSteps: 1}}}},
+	} {
+		r := ExperimentRecord{
+			Experiment: Experiment{Objective: Objective{Metric: "accuracy", Per: test.per}, Constraints: []Constraint{{Metric: "memory", Max: &bound}}},
+			Trials:     []Trial{{Reason: test.reason, Done: test.done}},
+		}
+		if got := r.Explain(&r.Trials[0]); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
