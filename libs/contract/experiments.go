@@ -79,9 +79,6 @@ func (r *ExperimentRecord) Results(t *Trial) []Result {
 // Such an epoch has no mean loss.
 const NonfiniteSteps = "nonfinite_steps"
 
-// Nonfinite and the name of a value make the metric that training code reports in its place if it is no number.
-const Nonfinite = "nonfinite_"
-
 // Metrics returns the names of the metrics that results need.
 func (e *Experiment) Metrics() []string {
 	names := []string{e.Objective.Metric}
@@ -102,7 +99,7 @@ func (r *ExperimentRecord) Lost(t *Trial) string {
 	lost := func(name string) bool {
 		for i, e := range slices.Backward(t.Done) {
 			_, known := e.Metrics[name]
-			marked := e.Metrics[Nonfinite+name] > 0 || i == len(t.Done)-1 && e.Metrics[NonfiniteSteps] > 0
+			marked := e.Metrics[train.Nonfinite+name] > 0 || i == len(t.Done)-1 && e.Metrics[NonfiniteSteps] > 0
 			if known || marked {
 				return !known
 			}

@@ -305,6 +305,19 @@ func (c *EnergyProgress) Waste(cause func(attempt int) WasteCause) map[WasteCaus
 	return waste
 }
 
+// Nonfinite and the name of a metric make the metric that is reported in its place if it is no number.
+const Nonfinite = "nonfinite_"
+
+// Note enters the newest value of a metric, or the mark that it is no number.
+func Note(metrics map[string]float64, name string, value float64) {
+	delete(metrics, name)
+	delete(metrics, Nonfinite+name)
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		name, value = Nonfinite+name, 1
+	}
+	metrics[name] = value
+}
+
 // LowerIsBetter reports whether a metric of this name is usually to be small.
 func LowerIsBetter(metric string) bool {
 	return strings.HasSuffix(metric, "loss") || strings.HasSuffix(metric, "error")

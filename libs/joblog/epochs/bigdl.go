@@ -71,8 +71,8 @@ func (l *bigdl) read(words string, iteration int, at time.Time) {
 		if iteration > l.Iteration { // a line may appear twice
 			l.Iteration, l.Current.Iterations = iteration, l.Current.Iterations+1
 		}
-		if loss, ok := finite(m[2]); ok {
-			l.Current.Loss = &loss
+		if loss, err := strconv.ParseFloat(m[2], 64); err == nil {
+			l.Current.set("loss", loss)
 		}
 		return
 	}
@@ -86,7 +86,7 @@ func (l *bigdl) read(words string, iteration int, at time.Time) {
 	if m == nil {
 		return
 	}
-	if value, ok := finite(m[2] + m[4]); ok {
+	if value, err := strconv.ParseFloat(m[2]+m[4], 64); err == nil {
 		names := map[string]string{"Top1Accuracy": "accuracy", "Top5Accuracy": "top5_accuracy", "Loss": "validation_loss"}
 		l.Current.set(names[m[1]+m[3]], value)
 		l.Validated = at

@@ -33,12 +33,23 @@ func (e Epoch) Report() ([]byte, error) {
 	})
 }
 
-// set records a metric.
+// set records the newest value of a metric, or of the loss.
 func (e *Epoch) set(name string, value float64) {
 	if e.Metrics == nil {
 		e.Metrics = map[string]float64{}
 	}
-	e.Metrics[name] = value
+	train.Note(e.Metrics, name, value)
+	if name != "loss" {
+		return
+	}
+	e.Loss = nil
+	if loss, known := e.Metrics[name]; known {
+		e.Loss = &loss
+		delete(e.Metrics, name)
+	}
+	if len(e.Metrics) == 0 {
+		e.Metrics = nil
+	}
 }
 
 // Reader follows an output line by line, and ignores lines that it does not know. Its JSON is how far it has read.

@@ -3,6 +3,7 @@ package epochs
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -65,8 +66,8 @@ func (l *mxnet) read(words string) {
 		return
 	}
 	for _, m := range l.value.FindAllStringSubmatch(of, -1) {
-		value, ok := finite(m[2])
-		if !ok {
+		value, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
 			continue
 		}
 		switch name := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(m[1], "Train-")), "-", "_"); {
@@ -75,7 +76,7 @@ func (l *mxnet) read(words string) {
 		case validates:
 			l.Current.set("validation_loss", value)
 		default:
-			l.Current.Loss = &value
+			l.Current.set("loss", value)
 		}
 	}
 }

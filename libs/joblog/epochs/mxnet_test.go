@@ -67,10 +67,13 @@ func TestOutputOfMXNet(t *testing.T) {
 	}{
 		"newer": {newerMXNet, []Epoch{
 			{Epoch: 1, Seconds: 8.806, Loss: loss(1.7), Metrics: map[string]float64{"train_accuracy": 0.421875, "accuracy": 0.484375, "validation_loss": 1.45}},
-			{Epoch: 2, Seconds: 8.5, Loss: loss(1.5)},
+			{Epoch: 2, Seconds: 8.5, Loss: loss(1.5), Metrics: map[string]float64{"nonfinite_train_accuracy": 1}},
 		}},
 		"older, resumed, killed": {olderMXNet, []Epoch{
 			{Epoch: 5, Seconds: 4.611, Metrics: map[string]float64{"train_accuracy": 0.954219, "train_top_k_accuracy_5": 0.99, "accuracy": 0.963575}},
+		}},
+		"diverged": {"Epoch[0] Batch [20] cross-entropy=1.5\nEpoch[0] Train-cross-entropy=nan\nEpoch[0] Time cost=2\nEpoch[0] Validation-accuracy=nan\n", []Epoch{
+			{Epoch: 1, Seconds: 2, Metrics: map[string]float64{"nonfinite_loss": 1, "nonfinite_accuracy": 1}},
 		}},
 		"another program": {"Epoch 1: loss=3\nEpoch[x] Time cost=1\n", nil},
 	} {

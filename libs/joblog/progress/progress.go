@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Point is what one line, row or scalar says. Epoch and Step are -1 if it does not say.
@@ -20,7 +21,7 @@ type Point struct {
 	// Step counts the steps of the epoch if Of, their number, is known, else those of the whole training. Without
 	// epochs, Of is the number of all steps.
 	Step, Of int
-	// Metrics are all other values. "loss" is the training loss.
+	// Metrics are all other values, also those that are no number. "loss" is the training loss.
 	Metrics map[string]float64
 }
 
@@ -29,14 +30,13 @@ func Named(values map[string]float64) (Point, bool) {
 	p := Point{Epoch: -1, Step: -1, Metrics: map[string]float64{}}
 	for name, value := range values {
 		switch {
-		case math.IsNaN(value) || math.IsInf(value, 0):
 		case name == "epoch" && counts(value):
 			p.Epoch = int(value)
 		case name == "step" && counts(value):
 			p.Step = int(value)
 		case (name == "of" || name == "steps") && counts(value):
 			p.Of = int(value)
-		case name != "epochs":
+		case !slices.Contains([]string{"epoch", "step", "of", "steps", "epochs"}, name):
 			p.Metrics[name] = value
 		}
 	}
@@ -156,13 +156,11 @@ func (t *Tracker) Add(p Point) (ended Report, ok bool) {
 	if p.Step >= 0 {
 		t.current.Step, t.current.Of = p.Step, p.Of
 	}
-	if len(p.Metrics) > 0 {
-		merged := maps.Clone(t.current.Metrics)
-		if merged == nil {
-			merged = map[string]float64{}
-		}
-		maps.Copy(merged, p.Metrics)
-		t.current.Metrics = merged
+	if len(p.Metrics) > 0 && t.current.Metrics == nil {
+		t.current.Metrics = map[string]float64{}
+	}
+	for name, value := range p.Metrics {
+		train.Note(t.current.Metrics, name, value)
 	}
 	return ended, ok
 }

@@ -32,8 +32,15 @@ func TestLinesBecomeReports(t *testing.T) {
 			"from 0, with steps",
 			[]string{"Epoch 0 [5/10] loss=1", "Epoch 0 [10/10] loss=0.5", "Epoch 1 [5/10] loss=nan"},
 			[]Report{{EpochsDone: 1, Loss: new(0.5), Metrics: map[string]float64{}}},
-			Report{EpochsDone: 1, Step: new(15), EpochStep: new(5), EpochSteps: 10},
-			Report{EpochsDone: 2, Last: true},
+			Report{EpochsDone: 1, Step: new(15), EpochStep: new(5), EpochSteps: 10, Metrics: map[string]float64{"nonfinite_loss": 1}},
+			Report{EpochsDone: 2, Last: true, Metrics: map[string]float64{"nonfinite_loss": 1}},
+		},
+		{
+			"the newest loss counts",
+			[]string{"Epoch 1 loss=1", "Epoch 1 loss=inf", "Epoch 2 loss=nan", "Epoch 2 loss=2"},
+			[]Report{{EpochsDone: 1, Metrics: map[string]float64{"nonfinite_loss": 1}}},
+			Report{EpochsDone: 1, Loss: new(2.0), Metrics: map[string]float64{}},
+			Report{EpochsDone: 2, Last: true, Loss: new(2.0), Metrics: map[string]float64{}},
 		},
 		{"resumed, from 1", []string{"Epoch 7"}, nil, Report{EpochsDone: 6}, Report{EpochsDone: 7, Last: true}},
 	} {
@@ -55,6 +62,17 @@ func TestLinesBecomeReports(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A step that is no number says nothing of the training; a column that is none does.
+func TestValuesThatAreNoNumber(t *testing.T) {
+	p, ok := Names{}.Row([]string{"epoch", "step", "train_loss"}, []string{"3", "nan", "nan"})
+	if !ok || p.Epoch != 3 || p.Step != -1 || len(p.Metrics) != 1 || !math.IsNaN(p.Metrics["loss"]) {
+		t.Errorf("%+v", p)
+	}
+	if _, scalars := Scalars(field(nil, eventSummary, field(nil, summaryValue, float32s(field(nil, valueTag, []byte("loss")), valueSimple, float32(math.NaN()))))); !math.IsNaN(scalars["loss"]) {
+		t.Errorf("%v", scalars)
 	}
 }
 

@@ -77,7 +77,7 @@ func Scalars(event []byte) (step int64, scalars map[string]float64) {
 	return step, scalars
 }
 
-// scalar reads a Summary.Value; false if it is no finite number.
+// scalar reads a Summary.Value; false if it is no number of the format.
 func scalar(value []byte) (tag string, x float64, ok bool) {
 	fields(value, func(number int, whole uint64, bytes []byte) {
 		switch number {
@@ -89,7 +89,7 @@ func scalar(value []byte) (tag string, x float64, ok bool) {
 			x, ok = tensor(bytes)
 		}
 	})
-	return tag, x, ok && tag != "" && !math.IsNaN(x) && !math.IsInf(x, 0)
+	return tag, x, ok && tag != ""
 }
 
 // tensor reads a TensorProto that holds one float.

@@ -584,7 +584,7 @@ func TestATrialThatDivergedIsNotTheBest(t *testing.T) {
 // An objective or a constraint that is no number makes the trial the worst until it is a number again. Epochs
 // that say nothing of it, as between two validations, change nothing.
 func TestATrialWhoseMetricIsNoNumberIsTheWorst(t *testing.T) {
-	const lost = contract.Nonfinite + "val_loss"
+	const lost = train.Nonfinite + "val_loss"
 	for _, test := range []struct {
 		name   string
 		epochs []map[string]float64
@@ -595,9 +595,9 @@ func TestATrialWhoseMetricIsNoNumberIsTheWorst(t *testing.T) {
 		{"no number, not validated since", []map[string]float64{{"val_loss": 0.01}, {lost: 1}, {}}, true},
 		{"a number again", []map[string]float64{{lost: 1}, {"val_loss": 0.01}, {}}, false},
 		{"not validated", []map[string]float64{{"val_loss": 0.01}, {}}, false},
-		{"another metric", []map[string]float64{{"val_loss": 0.01}, {contract.Nonfinite + "loss": 1}}, false},
+		{"another metric", []map[string]float64{{"val_loss": 0.01}, {train.Nonfinite + "loss": 1}}, false},
 		{"of some steps", []map[string]float64{{"val_loss": 0.01, lost: 1}}, false},
-		{"a constraint", []map[string]float64{{"val_loss": 0.01}, {"val_loss": 0.01, contract.Nonfinite + "accuracy": 1}}, true},
+		{"a constraint", []map[string]float64{{"val_loss": 0.01}, {"val_loss": 0.01, train.Nonfinite + "accuracy": 1}}, true},
 	} {
 		e := experiment(search.ASHA, file.V1, 2)
 		e.Objective = contract.Objective{Metric: "val_loss", Minimise: true}

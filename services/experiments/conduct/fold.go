@@ -62,7 +62,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 func (r *Record) compared(e event.EpochEnded) map[string]float64 {
 	named, names := map[string]float64{}, r.Experiment.Metrics()
 	for _, name := range r.Experiment.Metrics() {
-		names = append(names, contract.Nonfinite+name)
+		names = append(names, train.Nonfinite+name)
 	}
 	for _, name := range append(names, contract.NonfiniteSteps) {
 		if x, reported := e.Metrics[name]; reported {

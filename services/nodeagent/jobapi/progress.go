@@ -11,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/strict"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // progressBody is how far a program is that does not call the job API itself: its supervisor reads it from what the
@@ -34,7 +35,6 @@ func (b progressBody) check() strict.Problems {
 		c.count(field, deref(n))
 	}
 	c.count("epoch_steps", b.EpochSteps)
-	measures{Metrics: b.Metrics}.check(&c)
 	return c.problems
 }
 
@@ -127,9 +127,8 @@ func (a *API) trainerStatus(ctx context.Context, c call) (answer, *refusal) {
 	}
 	metrics := map[string]float64{}
 	for _, m := range b.TrainerStatus.Metrics {
-		x, err := strconv.ParseFloat(m.Value, 64)
-		if err == nil && !math.IsNaN(x) && !math.IsInf(x, 0) && len(metrics) < maxMetrics && m.Name != "" && len(m.Name) <= maxMetricName {
-			metrics[m.Name] = x
+		if x, err := strconv.ParseFloat(m.Value, 64); err == nil {
+			train.Note(metrics, m.Name, x)
 		}
 	}
 	body := trainerProgress(metrics)

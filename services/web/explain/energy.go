@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -89,7 +88,7 @@ func (p *page) best(course *train.EnergyProgress) {
 		return *e.Loss, true
 	})
 	for _, name := range course.MetricNames() {
-		if !strings.HasPrefix(name, contract.Nonfinite) {
+		if !strings.HasPrefix(name, train.Nonfinite) {
 			p.bestOf(course, name, func(e train.EpochEnergy) (float64, bool) { v, told := e.Metrics[name]; return v, told })
 		}
 	}
