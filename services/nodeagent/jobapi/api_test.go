@@ -330,23 +330,30 @@ func TestBadBodies(t *testing.T) {
 	} {
 		b.wantError("POST", c.path, c.body, 400, "BadRequest", c.words)
 	}
-	many, err := json.Marshal(map[string]any{"step": 1, "metrics": manyMetrics(65)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.wantError("POST", v1+"/steps", string(many), 400, "BadRequest", "metrics: has 65 entries")
 	b.wantError("POST", v1+"/steps", `{"step":1,"x":"`+strings.Repeat("y", 70<<10)+`"}`, 413, "TooLarge", "read the body")
 	if n := b.stored(event.StreamJobs); n != 0 {
 		t.Errorf("%d facts of refused requests", n)
 	}
 }
 
-func manyMetrics(n int) map[string]float64 {
-	m := map[string]float64{}
-	for i := range n {
-		m[fmt.Sprint("m", i)] = 1
+// An epoch with more metrics than are kept counts, with those of the shortest names.
+func TestMetricsAreLeftOut(t *testing.T) {
+	b := newBench(t, bustest.Start(t))
+	b.background()
+	b.put(attempt(1))
+	many := map[string]float64{"accuracy": 0.5, "nonfinite_f1": 1, "": 1, strings.Repeat("x", maxMetricName+1): 1}
+	for i := range 2 * maxMetrics {
+		many[fmt.Sprint("gradient/layer", i)] = 1
 	}
-	return m
+	body, err := json.Marshal(map[string]any{"epochs_done": 1, "metrics": many})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.want("POST", "/attempt/t0k3n1/v1/jobs/"+capability+"/epochs", string(body), 200, "{}")
+	ended := facts[event.EpochEnded](b, event.StreamJobs, event.FactEpochEnded, 1)[0]
+	if len(ended.Metrics) != maxMetrics || ended.Metrics["accuracy"] != 0.5 || ended.Metrics["nonfinite_f1"] != 1 {
+		t.Errorf("%d metrics: %v", len(ended.Metrics), ended.Metrics)
+	}
 }
 
 func TestAStopIsRecordedBeforeItIsAnswered(t *testing.T) {

@@ -1,7 +1,9 @@
 package jobapi
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -93,15 +95,22 @@ func (b measures) check(c *checks) {
 	c.count("global_batch", b.GlobalBatch)
 	c.count("micro_batch", b.MicroBatch)
 	c.count("accumulation", b.Accumulation)
-	if len(b.Metrics) > maxMetrics {
-		c.add("metrics", fmt.Sprintf("has %d entries, at most %d are taken", len(b.Metrics), maxMetrics))
+}
+
+// taken returns the metrics that are kept. A program that reports one for each of its layers has more than are: those
+// with the shortest names are of the whole. Without the others its epochs count all the same.
+func taken(metrics map[string]float64) map[string]float64 {
+	metrics = maps.Clone(metrics)
+	maps.DeleteFunc(metrics, func(name string, _ float64) bool { return name == "" || len(name) > maxMetricName })
+	if len(metrics) <= maxMetrics {
+		return metrics
 	}
-	for name := range b.Metrics {
-		if name == "" || len(name) > maxMetricName {
-			c.add("metrics", fmt.Sprintf("a name has %d bytes, want 1 to %d", len(name), maxMetricName))
-			break
-		}
+	length := func(name string) int { return len(strings.TrimPrefix(name, train.Nonfinite)) }
+	names := slices.SortedFunc(maps.Keys(metrics), func(x, y string) int { return cmp.Or(cmp.Compare(length(x), length(y)), cmp.Compare(x, y)) })
+	for _, name := range names[maxMetrics:] {
+		delete(metrics, name)
 	}
+	return metrics
 }
 
 // run returns the batch that the code runs with, if it says so.

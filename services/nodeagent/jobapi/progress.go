@@ -57,14 +57,14 @@ func (a *API) takeProgress(ctx context.Context, c call, b progressBody) (answer,
 		a.noteSteps(ctx, c, c.session.step(beat, c.now), false)
 		a.beat(c, event.Stepped{
 			Step: beat.Step, Epoch: beat.Epoch, EpochStep: int(deref(b.EpochStep)), EpochSteps: beat.EpochSteps, Steps: beat.Steps, StepSeconds: seconds,
-			Loss: b.Loss, Metrics: b.Metrics,
+			Loss: b.Loss, Metrics: taken(b.Metrics),
 		})
 	}
 	// Each report has the number of epochs done. If it has not grown, loss and metrics are those of the running epoch.
 	if int(*b.EpochsDone) <= max(c.session.attempt.StartedEpochs, c.session.epochsRecorded(0)) {
 		return said, nil
 	}
-	fact := event.EpochEnded{Loss: b.Loss, Metrics: b.Metrics}
+	fact := event.EpochEnded{Loss: b.Loss, Metrics: taken(b.Metrics)}
 	if seconds := c.session.sinceEpoch(*b.EpochsDone, c.now); !b.Last {
 		fact.EpochSeconds = seconds
 	}

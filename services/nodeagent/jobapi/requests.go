@@ -182,7 +182,7 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), EpochStep: int(deref(b.EpochStep)), EpochSteps: int(b.EpochSteps),
 		Steps: int(b.Steps), StepSeconds: b.StepSeconds, WaitSeconds: b.WaitSeconds,
-		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
+		Samples: int(b.Samples), Loss: b.Loss, Metrics: taken(b.Metrics), GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
 		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation), Batch: b.run(),
 	})
 	said := beatAnswer{Stop: b.AnyStep && c.session.current().Stop != train.StopNone}
@@ -211,7 +211,7 @@ func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 	c.overheard = b.Overheard
 	attempt := c.session.current()
 	return answer{json: struct{}{}, overheard: b.Overheard}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
-		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics,
+		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: taken(b.Metrics),
 		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes), Batch: b.run(),
 		BatchIgnored: b.ignored(attempt.Batch, attempt.DeviceCount()),
 	})
