@@ -362,8 +362,8 @@ func TestRefusals(t *testing.T) {
 			`UnknownValue notify[0].on[0]: want ended, failed, silent, preempted or late, found "fail" (did you mean failed?)`,
 			`Contradiction notify[1]: want one of webhook, mail and command, found 0 (e.g. {"on": ["failed"], "webhook": "https://example.com/hook"})`,
 			`Contradiction notify[2]: want one of webhook, mail and command, found 2 (e.g. {"on": ["failed"], "webhook": "https://example.com/hook"})`,
-			`InvalidTarget notify[3].webhook: want a URL of http or https without user and password, found "ftp://x"`,
-			`InvalidTarget notify[4].webhook: want a URL of http or https without user and password, found "http://ann:pw@x"`,
+			`InvalidTarget notify[3].webhook: want a URL of http or https without user and password, at most 1024 bytes`,
+			`InvalidTarget notify[4].webhook: want a URL of http or https without user and password, at most 1024 bytes`,
 			`InvalidTarget notify[5].mail: want one address such as ann@example.com, found "a@b\r\nBcc: c@d"`,
 			`NotSupported notify[6].mail: no mail is sent here (ask the operator for admission.notify_smtp, or give a webhook)`,
 			`NoSuchCommand notify[7].command: want one of the commands [page], found "rm" (ask the operator for an entry in admission.notify_commands)`,
@@ -633,6 +633,9 @@ func TestAddressesOfData(t *testing.T) {
 		got := Check(train.Spec{Name: "a", Command: []string{"true"}, DataURL: "as given"}, Identity{}, Inventory{}, Paths{Roots: []string{"/nfs"}, Data: c.address})
 		if codes := codesOf(got); !slices.Equal(codes, c.want) {
 			t.Errorf("%s: %q, want %q", name, codes, c.want)
+		}
+		if slices.ContainsFunc(got.Reasons, func(r train.Reason) bool { return strings.Contains(r.Message, "as given") }) != (name == "a file elsewhere") {
+			t.Errorf("%s: %+v: everybody sees the reason, and an address may hold a password", name, got.Reasons)
 		}
 		if name == "a link" && got.Spec.DataURL != "file:///nfs/set" {
 			t.Errorf("the link is followed to %s", got.Spec.DataURL)

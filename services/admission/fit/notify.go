@@ -39,7 +39,7 @@ func (c *checker) recipient(field string, n train.NotifySpec) {
 	case given != 1:
 		c.refuse("Contradiction", field, `e.g. {"on": ["failed"], "webhook": "https://example.com/hook"}`, "want one of webhook, mail and command, found %d", given)
 	case n.Webhook != "" && !isURL(n.Webhook):
-		c.refuse("InvalidTarget", field+".webhook", "", "want a URL of http or https without user and password, found %s", quote(n.Webhook))
+		c.refuse("InvalidTarget", field+".webhook", "", "want a URL of http or https without user and password, at most %d bytes", maxTarget)
 	case n.Mail != "" && !isAddress(n.Mail):
 		c.refuse("InvalidTarget", field+".mail", "", "want one address such as ann@example.com, found %s", quote(n.Mail))
 	case n.Mail != "" && !c.where.Means.Mail:

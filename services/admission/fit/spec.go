@@ -244,7 +244,7 @@ func (c *checker) data() {
 	u := c.paths.Data
 	switch {
 	case !slices.Contains(train.DataSchemes(), u.Scheme) || u.Host == "" && u.Scheme != "file" || len(address) > maxCommandSize:
-		c.refuse("InvalidAddress", "data_url", "", "want an address of %s, found %s", strings.Join(train.DataSchemes(), ", "), quote(address))
+		c.refuse("InvalidAddress", "data_url", "", "want SCHEME://HOST/PATH, with a scheme of %s", strings.Join(train.DataSchemes(), ", "))
 	case u.Named:
 		c.refuse("InvalidAddress", "data_url", "everybody who sees the job sees it: use a signed address that expires", "want an address without a password")
 	case c.spec.DatasetsDir != "":
