@@ -98,10 +98,7 @@ func (s server) epochs(route api.Route, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	person, err := s.caller(r)
-	if err == nil {
-		err = s.inTime(person)
-	}
+	person, err := s.callerInTime(r)
 	if err != nil {
 		return answer{}, err
 	}

@@ -48,7 +48,7 @@ func (s server) truth(route api.Route, r *http.Request) (answer, error) {
 
 // experiment answers with what people see of one of them.
 func (s server) experiment(route api.Route, r *http.Request) (answer, error) {
-	record, err := s.seenExperiment(route, r)
+	record, err := s.seenExperiment(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -57,7 +57,7 @@ func (s server) experiment(route api.Route, r *http.Request) (answer, error) {
 
 // experimentRecord answers with the whole record of one of them, or with why it was refused.
 func (s server) experimentRecord(route api.Route, r *http.Request) (answer, error) {
-	record, err := s.seenExperiment(route, r)
+	record, err := s.seenExperiment(r)
 	if p, is := errors.AsType[problemError](err); is && p.Status == http.StatusNotFound {
 		err = cmp.Or(s.refusedExperiment(r), err)
 	}
@@ -66,7 +66,7 @@ func (s server) experimentRecord(route api.Route, r *http.Request) (answer, erro
 
 // seenExperiment returns the record of an experiment that the caller may see: what its trials try is part of the spec
 // of their jobs.
-func (s server) seenExperiment(route api.Route, r *http.Request) (*contract.ExperimentRecord, error) {
+func (s server) seenExperiment(r *http.Request) (*contract.ExperimentRecord, error) {
 	record, err := s.recordOfExperiment(r)
 	if err == nil {
 		err = s.may(r, access.SeeExperiment, ownerOfExperiment(record))

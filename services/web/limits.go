@@ -1,15 +1,13 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
-	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 )
 
@@ -20,9 +18,13 @@ const (
 	answerTime = time.Minute
 )
 
-// serveBounded serves people who have not said yet what they want.
-func serveBounded(ctx context.Context, listener net.Listener, answers http.Handler) error {
-	return run.ServePeers(ctx, listener, answers, maxConnections)
+// callerInTime returns who asks, or a problem if that person asks too often.
+func (s server) callerInTime(r *http.Request) (access.Person, error) {
+	person, err := s.caller(r)
+	if err == nil {
+		err = s.inTime(person)
+	}
+	return person, err
 }
 
 // inTime returns a problem if a person asks too often. The owner of the installation, who has no name, may.
@@ -46,4 +48,27 @@ func (s server) inTime(person access.Person) error {
 		fmt.Sprintf("try again in %d s; `switchyard tenant set NAME --requests N` changes the bound", seconds))
 	p.RetrySeconds = seconds
 	return problemError{p}
+}
+
+// underWay counts what each person has under way.
+type underWay struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// begin counts one more, unless a person has the most already.
+func (u *underWay) begin(person string, most int) (end func(), begun bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of[person] >= most {
+		return nil, false
+	}
+	u.of[person]++
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.of[person]--; u.of[person] == 0 {
+			delete(u.of, person)
+		}
+	}, true
 }

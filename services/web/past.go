@@ -19,7 +19,7 @@ import (
 )
 
 // momentOf reads the parameter at; given is false without one.
-func momentOf(route api.Route, r *http.Request) (at time.Time, given bool, err error) {
+func momentOf(r *http.Request) (at time.Time, given bool, err error) {
 	values := r.URL.Query()
 	text := values.Get("at")
 	if text == "" {
@@ -33,7 +33,7 @@ func momentOf(route api.Route, r *http.Request) (at time.Time, given bool, err e
 
 // plan answers with the newest plan, or with that in force at a time.
 func (s server) plan(route api.Route, r *http.Request) (answer, error) {
-	at, given, err := momentOf(route, r)
+	at, given, err := momentOf(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -107,7 +107,7 @@ func (s server) planAt(ctx context.Context, at time.Time) (*train.Plan, error) {
 
 // minutes answers with what the meters of all nodes showed in a minute: the last but one, unless a time is given.
 func (s server) minutes(route api.Route, r *http.Request) (answer, error) {
-	at, given, err := momentOf(route, r)
+	at, given, err := momentOf(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -132,11 +132,7 @@ func (s server) forecasts(route api.Route, r *http.Request) (answer, error) {
 	if _, err := s.find(r, q.User, func(x *index.Index, found train.Job) { job, newest = found, x.Plan() }); err != nil {
 		return answer{}, err
 	}
-	person, err := s.caller(r)
-	if err != nil {
-		return answer{}, err
-	}
-	if err := s.inTime(person); err != nil {
+	if _, err := s.callerInTime(r); err != nil {
 		return answer{}, err
 	}
 	until := s.now()

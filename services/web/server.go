@@ -41,9 +41,9 @@ type server struct {
 	door             *door
 	refusals, floods *audit.Refusals
 	rates            *throttle.Rates
-	uploading        *uploading
+	uploading        *underWay
 	reading          *reading
-	terminals        *openTerminals
+	terminals        *underWay
 	now              func() time.Time
 	// closing is closed when the service stops: streams end then.
 	closing <-chan struct{}

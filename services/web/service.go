@@ -85,7 +85,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 			return err
 		}
 	}
-	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, told: &told{}, plans: &planText{}, door: d, refusals: audit.New(b, p.Log, s.now), floods: audit.New(b, p.Log, s.now), rates: throttle.New(), uploading: &uploading{people: map[string]bool{}}, reading: newReading(), terminals: &openTerminals{of: map[string]int{}}, now: s.now, closing: ctx.Done()}.handler()
+	answers := server{url: bus.Redacted(p.Common.NATS), bus: b, known: known, told: &told{}, plans: &planText{}, door: d, refusals: audit.New(b, p.Log, s.now), floods: audit.New(b, p.Log, s.now), rates: throttle.New(), uploading: &underWay{of: map[string]int{}}, reading: newReading(), terminals: &underWay{of: map[string]int{}}, now: s.now, closing: ctx.Done()}.handler()
 	doors := []doorway{s.socket(p, d.onSocket(answers))}
 	if s.config.SharedSocket != "" {
 		doors = append(doors, s.sharedSocket(p, d.onSocket(answers)))
@@ -170,7 +170,9 @@ func (s *Service) sharedSocket(p run.Process, answers http.Handler) doorway {
 	return doorway{func(ctx context.Context) (net.Listener, error) {
 		p.Log.Info("serving the users of the machine", "socket", s.config.SharedSocket, "group", s.config.SharedGroup)
 		return installation.ListenShared(ctx, s.config.SharedSocket, s.config.SharedGroup)
-	}, func(ctx context.Context, l net.Listener) error { return serveBounded(ctx, l, answers) }}
+	}, func(ctx context.Context, l net.Listener) error {
+		return run.ServePeers(ctx, l, answers, maxConnections)
+	}}
 }
 
 // connections is the largest number of connections over TCP at a time; more wait.

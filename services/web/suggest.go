@@ -18,11 +18,7 @@ func (s server) suggest(_ api.Route, r *http.Request) (answer, error) {
 	if err := s.may(r, access.Submit, access.Owner{}); err != nil {
 		return answer{}, err
 	}
-	person, err := s.caller(r)
-	if err == nil {
-		err = s.inTime(person)
-	}
-	if err != nil {
+	if _, err := s.callerInTime(r); err != nil {
 		return answer{}, err
 	}
 	var asked contract.SuggestionRequest

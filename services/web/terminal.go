@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -21,33 +20,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
 
-// openTerminals counts the terminals of each person.
-type openTerminals struct {
-	mu sync.Mutex
-	of map[string]int
-}
-
 // mostTerminals is how many terminals a person has open at once.
 const mostTerminals = 32
 
 // sessionCheck is how long a terminal outlives its session at most.
 const sessionCheck = time.Second
-
-func (o *openTerminals) begin(person string) (end func(), begun bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.of[person] >= mostTerminals {
-		return nil, false
-	}
-	o.of[person]++
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.of[person]--; o.of[person] == 0 {
-			delete(o.of, person)
-		}
-	}, true
-}
 
 // terminal connects the terminal of a person with a job of his. The body of the request is what he types, the answer
 // what he sees, both in packets; the first packet is a rpc.TerminalRequest.
@@ -160,7 +137,7 @@ func (s server) dialTerminal(r *http.Request) (pipe *bus.Pipe, end func(), err e
 	if node == "" {
 		return nil, nil, problemError{problem(http.StatusConflict, fmt.Sprintf("job %s does not run, or as a pod, to which Switchyard attaches no terminal", id), "")}
 	}
-	end, begun := s.terminals.begin(person.Name)
+	end, begun := s.terminals.begin(person.Name, mostTerminals)
 	if !begun {
 		return nil, nil, problemError{problem(http.StatusTooManyRequests, fmt.Sprintf("%d terminals are open", mostTerminals), "close one")}
 	}

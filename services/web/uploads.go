@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -15,28 +14,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/upload"
 	"github.com/switchyard-dl/switchyard/services/web/api"
 )
-
-// uploading are the people who upload a folder now. Each uploads one at a time: what he has is counted before.
-type uploading struct {
-	mu     sync.Mutex
-	people map[string]bool
-}
-
-func (u *uploading) begin(person string) (begun bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.people[person] {
-		return false
-	}
-	u.people[person] = true
-	return true
-}
-
-func (u *uploading) end(person string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.people, person)
-}
 
 // receive answers a route whose body takes a while.
 func (s server) receive(route api.Route) http.HandlerFunc {
@@ -64,12 +41,15 @@ func (s server) upload(r *http.Request) (answer, error) {
 	if !train.IsUpload(hash) {
 		return answer{}, problemError{problem(http.StatusBadRequest, fmt.Sprintf("want the SHA-256 of the archive as 64 hexadecimal digits, found %.80q", hash), "")}
 	}
-	if person.Name != "" && !s.uploading.begin(person.Name) {
-		p := problem(http.StatusTooManyRequests, person.Name+" uploads another folder at the moment", "try again")
-		p.RetrySeconds = 1
-		return answer{}, problemError{p}
+	if person.Name != "" { // one at a time: what he has is counted before
+		end, begun := s.uploading.begin(person.Name, 1)
+		if !begun {
+			p := problem(http.StatusTooManyRequests, person.Name+" uploads another folder at the moment", "try again")
+			p.RetrySeconds = 1
+			return answer{}, problemError{p}
+		}
+		defer end()
 	}
-	defer s.uploading.end(person.Name)
 	room, err := s.room(r, person.Name)
 	if err != nil {
 		return answer{}, err

@@ -32,11 +32,7 @@ func (s server) whatIf(route api.Route, r *http.Request) (answer, error) {
 	if err := s.mayToJob(r, access.AskWhatIf, id); err != nil {
 		return answer{}, err
 	}
-	person, err := s.caller(r)
-	if err != nil {
-		return answer{}, err
-	}
-	if err := s.inTime(person); err != nil {
+	if _, err := s.callerInTime(r); err != nil {
 		return answer{}, err
 	}
 	reply, err := askService[rpc.OutlookRequest, rpc.OutlookAnswer](r.Context(), s, rpc.OutlookSubject, rpc.OutlookRequest{Job: id, Variants: variants})
@@ -55,11 +51,7 @@ func (s server) policies(route api.Route, r *http.Request) (answer, error) {
 	if err := s.may(r, access.AskWhatIf, access.Owner{}); err != nil {
 		return answer{}, err
 	}
-	person, err := s.caller(r)
-	if err != nil {
-		return answer{}, err
-	}
-	if err := s.inTime(person); err != nil {
+	if _, err := s.callerInTime(r); err != nil {
 		return answer{}, err
 	}
 	reply, err := askService[rpc.OutlookRequest, rpc.OutlookAnswer](r.Context(), s, rpc.OutlookSubject, rpc.OutlookRequest{Variants: variants})
