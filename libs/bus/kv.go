@@ -44,6 +44,24 @@ type Entry[T any] struct {
 	Revision uint64
 }
 
+// Values returns the values of entries.
+func Values[T any](entries []Entry[T]) []T {
+	values := make([]T, len(entries))
+	for i, e := range entries {
+		values[i] = e.Value
+	}
+	return values
+}
+
+// ByKey returns the values of entries by key.
+func ByKey[T any](entries []Entry[T]) map[string]T {
+	values := make(map[string]T, len(entries))
+	for _, e := range entries {
+		values[e.Key] = e.Value
+	}
+	return values
+}
+
 // OpenKV opens a bucket of the contract (made by Ensure).
 func OpenKV[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T]) (*KV[T], error) {
 	var kv jetstream.KeyValue
@@ -255,6 +273,18 @@ func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {
 		return fmt.Errorf("delete %s/%s: %w", k.bucket, key, k.bus.cause(err))
 	}
 	return nil
+}
+
+// Remove removes a key, whatever its value is. A key that is not there is no error.
+func (k *KV[T]) Remove(ctx context.Context, key string) error {
+	e, err := k.Get(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return k.Delete(ctx, key, e.Revision)
 }
 
 // List reads every entry of the bucket; patterns such as "job.*" narrow it.

@@ -144,6 +144,19 @@ func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (M
 	return b.stored(fmt.Sprintf("the last %s", subject), raw, err)
 }
 
+// LastOf reads the body of the newest fact on a subject. found is false if there is none, or one that cannot be decoded.
+func LastOf[T any](ctx context.Context, b *Bus, stream string, subject event.Subject) (body T, found bool, err error) {
+	m, err := b.Last(ctx, stream, subject)
+	if errors.Is(err, ErrNotFound) {
+		return body, false, nil
+	}
+	if err != nil {
+		return body, false, err
+	}
+	body, unreadable := event.Decode[T](m.Data)
+	return body, unreadable == nil, nil
+}
+
 // At reads one message of a stream by its sequence; ErrNotFound if it is gone.
 func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (Message, error) {
 	ctx, cancel := exchange(ctx)

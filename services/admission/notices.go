@@ -245,11 +245,7 @@ func (n *notices) forget(ctx context.Context, id train.JobID) bool {
 	if n.done[id] == nil {
 		return true
 	}
-	e, err := n.told.Get(ctx, string(id))
-	if err == nil {
-		err = n.told.Delete(ctx, string(id), e.Revision)
-	}
-	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+	if n.told.Remove(ctx, string(id)) != nil {
 		return false
 	}
 	delete(n.done, id)

@@ -96,7 +96,7 @@ func (l *ledger) forget(ctx context.Context) error {
 	l.mu.Unlock()
 	slices.Sort(ids)
 	for _, id := range ids {
-		if err := errors.Join(remove(ctx, l.progress, contract.EnergyProgressKey(id)), remove(ctx, l.accounts, contract.AccountKey(id))); err != nil {
+		if err := errors.Join(l.progress.Remove(ctx, contract.EnergyProgressKey(id)), l.accounts.Remove(ctx, contract.AccountKey(id))); err != nil {
 			return fmt.Errorf("forget the account of %s: %w", id, err)
 		}
 		l.mu.Lock()
@@ -105,18 +105,6 @@ func (l *ledger) forget(ctx context.Context) error {
 		l.mu.Unlock()
 	}
 	return nil
-}
-
-// remove deletes a key that may already be gone.
-func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
-	e, err := kv.Get(ctx, key)
-	if err == nil {
-		err = kv.Delete(ctx, key, e.Revision)
-	}
-	if errors.Is(err, bus.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // due returns the jobs whose account can be closed, in order, after those whose account was being closed already.

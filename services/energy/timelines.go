@@ -3,7 +3,6 @@ package energy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -125,16 +124,7 @@ func (r *recorder) await(ctx context.Context, m bus.Message, booked func() (bool
 
 // policy returns the policy of the newest plan.
 func (r *recorder) policy(ctx context.Context) (string, error) {
-	m, err := r.bus.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
-	if errors.Is(err, bus.ErrNotFound) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read the newest plan: %w", err)
-	}
-	plan, err := event.Decode[event.PlanDecided](m.Data)
-	if err != nil {
-		return "", nil //nolint:nilerr // a plan that cannot be read has no policy
-	}
-	return plan.Policy, nil
+	newest := event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
+	plan, _, err := bus.LastOf[event.PlanDecided](ctx, r.bus, event.StreamPlans, newest)
+	return plan.Policy, err
 }

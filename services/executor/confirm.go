@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -108,13 +107,5 @@ func (r *retuner) confirmPowerLimit(ctx context.Context, a train.Attempt, settin
 func lastSample[T any](ctx context.Context, b *bus.Bus, subject event.Subject) (body T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	m, err := b.Last(ctx, event.StreamSamples, subject)
-	if errors.Is(err, bus.ErrNotFound) {
-		return body, false, nil
-	}
-	if err != nil {
-		return body, false, err
-	}
-	body, err = event.Decode[T](m.Data)
-	return body, err == nil, nil
+	return bus.LastOf[T](ctx, b, event.StreamSamples, subject)
 }

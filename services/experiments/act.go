@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -154,11 +153,7 @@ func (c *conductor) forget(ctx context.Context, r conduct.Record) {
 // drop removes the setting of a job.
 func (c *conductor) drop(ctx context.Context, job train.JobID) {
 	delete(c.wanted, job)
-	there, err := c.settings.Get(ctx, string(job))
-	if err == nil {
-		err = c.settings.Delete(ctx, string(job), there.Revision)
-	}
-	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+	if err := c.settings.Remove(ctx, string(job)); err != nil {
 		c.log.Debug("setting not removed", "job", job, "error", err)
 	}
 }

@@ -73,11 +73,7 @@ func (o *orders) remove(ctx context.Context, id string) (removed bool, err error
 			return false, fmt.Errorf("remove node %s: %w", id, err)
 		}
 	}
-	orders, err := o.records.Get(ctx, id)
-	if err == nil {
-		err = o.records.Delete(ctx, id, orders.Revision)
-	}
-	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+	if err := o.records.Remove(ctx, id); err != nil {
 		return false, fmt.Errorf("forget the orders about node %s: %w", id, err)
 	}
 	return true, nil

@@ -91,7 +91,7 @@ func (p *pods) settle(ctx context.Context, now time.Time, last train.Plan) error
 		}
 	}
 	for uid, placed := range ended {
-		if err := p.remove(ctx, uid); err != nil {
+		if err := p.kv.Remove(ctx, uid); err != nil {
 			return fmt.Errorf("give back the memory of %s: %w", placed.String(), err)
 		}
 		p.cache.leave(uid)
@@ -102,26 +102,11 @@ func (p *pods) settle(ctx context.Context, now time.Time, last train.Plan) error
 }
 
 func (p *pods) store(ctx context.Context, uid string, placed train.PlacedPod) error {
-	_, err := p.kv.Modify(ctx, uid, func(record *train.PlacedPod) (bool, error) {
-		*record = placed
-		return true, nil
-	})
-	if err != nil {
+	if err := p.kv.Put(ctx, uid, placed); err != nil {
 		return fmt.Errorf("book %s: %w", placed.String(), err)
 	}
 	p.cache.place(uid, placed)
 	return nil
-}
-
-func (p *pods) remove(ctx context.Context, uid string) error {
-	e, err := p.kv.Get(ctx, uid)
-	if errors.Is(err, bus.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return p.kv.Delete(ctx, uid, e.Revision)
 }
 
 // observePlaced takes note of the memory that this planner or the one before it has booked.

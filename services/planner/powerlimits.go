@@ -150,16 +150,10 @@ func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile
 // Agents cannot always set the desired limit; their measurements show it.
 func (p *powerLimits) held(ctx context.Context, a train.Attempt, watts float64) (bool, error) {
 	for _, part := range a.Places() {
-		m, err := p.bus.Last(ctx, event.StreamSamples, event.Subject{Entity: "energy", ID: string(part.Node), Fact: event.FactMeasured, Version: 1})
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		newest := event.Subject{Entity: "energy", ID: string(part.Node), Fact: event.FactMeasured, Version: 1}
+		measured, found, err := bus.LastOf[event.Measured](ctx, p.bus, event.StreamSamples, newest)
+		if err != nil || !found || !measured.Holds(part.Devices, watts) {
 			return false, err
-		}
-		measured, err := event.Decode[event.Measured](m.Data)
-		if err != nil {
-			return false, nil //nolint:nilerr // an unreadable message shows no limit
-		}
-		if !measured.Holds(part.Devices, watts) {
-			return false, nil
 		}
 	}
 	return true, nil

@@ -2,7 +2,6 @@ package planner
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"time"
 
@@ -64,15 +63,8 @@ func (q *questions) spend(o *rpc.Outlook, spec train.Spec, now time.Time) {
 
 // newestPlan reads the newest plan; known is false if there is none.
 func (q *questions) newestPlan(ctx context.Context) (p train.Plan, known bool, err error) {
-	m, err := q.bus.Last(ctx, event.StreamPlans, decision.Subject())
-	if errors.Is(err, bus.ErrNotFound) {
-		return p, false, nil
-	}
-	if err != nil {
-		return p, false, err
-	}
-	decided, unreadable := event.Decode[event.PlanDecided](m.Data)
-	return decided.Plan, unreadable == nil, nil
+	decided, known, err := bus.LastOf[event.PlanDecided](ctx, q.bus, event.StreamPlans, decision.Subject())
+	return decided.Plan, known, err
 }
 
 // with is the state of a decision with a record of a job instead of the one that is known, if any is.

@@ -169,15 +169,8 @@ func (t *tuner) meet(ctx context.Context, tenants []tenant, most map[train.JobID
 
 // lastBeat returns the newest heartbeat of an attempt, from any of its processes; false if it has sent none.
 func (t *tuner) lastBeat(ctx context.Context, job train.JobID, attempt int) (event.Stepped, bool, error) {
-	m, err := t.bus.Last(ctx, event.StreamSamples, heartbeatsOf(job))
-	if errors.Is(err, bus.ErrNotFound) {
-		return event.Stepped{}, false, nil
-	}
-	if err != nil {
-		return event.Stepped{}, false, err
-	}
-	beat, err := event.Decode[event.Stepped](m.Data)
-	return beat, err == nil && beat.Attempt == attempt, nil
+	beat, sent, err := bus.LastOf[event.Stepped](ctx, t.bus, event.StreamSamples, heartbeatsOf(job))
+	return beat, sent && beat.Attempt == attempt, err
 }
 
 // lateSpeaker reports whether a job that was given up as silent in an earlier round reports steps after all: some

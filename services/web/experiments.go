@@ -103,7 +103,7 @@ func (s server) lastOfExperiment(r *http.Request, fact string, body any) error {
 func (s server) recordOfExperiment(r *http.Request) (*contract.ExperimentRecord, error) {
 	bucket, err := bus.OpenKV(r.Context(), s.bus, contract.Experiments)
 	if err != nil {
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, unavailable(err)
 	}
 	id := r.PathValue("id")
 	entry, err := bucket.Get(r.Context(), id)
@@ -111,7 +111,7 @@ func (s server) recordOfExperiment(r *http.Request) (*contract.ExperimentRecord,
 	case errors.Is(err, bus.ErrNotFound):
 		return nil, problemError{problem(http.StatusNotFound, "no experiment "+id, "`switchyard tune ps` lists them")}
 	case err != nil:
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, unavailable(err)
 	}
 	return &entry.Value, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -85,16 +84,9 @@ func (k kubernetesJobs) Job(ctx context.Context, namespace, account string, id t
 		}
 	})
 	if found.Job == nil { // admission may not have read it yet
-		m, err := k.bus.Last(ctx, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
-		if errors.Is(err, bus.ErrNotFound) {
-			return found, nil
-		}
-		if err != nil {
+		body, submitted, err := bus.LastOf[event.Submitted](ctx, k.bus, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
+		if err != nil || !submitted { // admission rejects what cannot be read
 			return found, err
-		}
-		body, err := event.Decode[event.Submitted](m.Data)
-		if err != nil {
-			return found, nil //nolint:nilerr // admission rejects it
 		}
 		job := view.Unread(id, body.Spec)
 		found = trainingjob.Known{Job: &job, Row: view.Job{ID: id, State: job.State}}

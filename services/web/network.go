@@ -50,7 +50,7 @@ func (s server) judged(ctx context.Context) (*event.LinksJudged, error) {
 		return nil, nil //nolint:nilnil // nothing has been judged
 	}
 	if err != nil {
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, unavailable(err)
 	}
 	judged, err := event.Decode[event.LinksJudged](last.Data)
 	if err != nil {
@@ -62,31 +62,28 @@ func (s server) judged(ctx context.Context) (*event.LinksJudged, error) {
 // recordsOf reads records of a bucket that the index does not hold: those whose keys match a pattern, or all.
 func recordsOf[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns ...string) ([]T, error) {
 	entries, err := entriesOf(ctx, s, bucket, patterns)
-	records := make([]T, len(entries))
-	for i := range entries {
-		records[i] = entries[i].Value
-	}
-	return records, err
+	return bus.Values(entries), err
 }
 
 // recordsByKey is recordsOf with their keys.
 func recordsByKey[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns ...string) (map[string]T, error) {
 	entries, err := entriesOf(ctx, s, bucket, patterns)
-	records := make(map[string]T, len(entries))
-	for _, e := range entries {
-		records[e.Key] = e.Value
-	}
-	return records, err
+	return bus.ByKey(entries), err
 }
 
 func entriesOf[T any](ctx context.Context, s server, bucket contract.Bucket[T], patterns []string) ([]bus.Entry[T], error) {
 	opened, err := bus.OpenKV(ctx, s.bus, bucket)
 	if err != nil {
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, unavailable(err)
 	}
 	entries, err := opened.List(ctx, patterns...)
-	if err != nil {
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+	return entries, unavailable(err)
+}
+
+// unavailable makes a problem of an error of the bus.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
 	}
-	return entries, nil
+	return problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
 }

@@ -83,7 +83,7 @@ func (s server) planAt(ctx context.Context, at time.Time) (*train.Plan, error) {
 		return false
 	})
 	if err != nil {
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, unavailable(err)
 	}
 	if later == 0 {
 		return nil, nil //nolint:nilnil // the newest plan was in force
@@ -96,7 +96,7 @@ func (s server) planAt(ctx context.Context, at time.Time) (*train.Plan, error) {
 		return nil, errForgotten
 	}
 	if err != nil {
-		return nil, problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return nil, unavailable(err)
 	}
 	decided, err := event.Decode[event.PlanDecided](m.Data)
 	if err != nil {

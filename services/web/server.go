@@ -246,8 +246,8 @@ func (s server) standing(route api.Route, r *http.Request) (answer, error) {
 	var standing view.Standing
 	position, err := s.find(r, q.User, func(x *index.Index, job train.Job) { standing = view.Stand(x, job) })
 	if err == nil && standing.Home == "" && standing.Job.Attempt > 0 {
-		last, missing := s.bus.Last(r.Context(), event.StreamJobs, event.JobSubject(standing.Job.ID, event.FactStarted))
-		if started, unreadable := event.Decode[event.Started](last.Data); missing == nil && unreadable == nil {
+		subject := event.JobSubject(standing.Job.ID, event.FactStarted)
+		if started, found, _ := bus.LastOf[event.Started](r.Context(), s.bus, event.StreamJobs, subject); found {
 			standing.Home = view.HomeOf(started)
 		}
 	}
@@ -284,12 +284,8 @@ func (s server) unread(ctx context.Context, ref string) (job train.Job, found bo
 	if err != nil {
 		return job, false
 	}
-	m, err := s.bus.Last(ctx, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
-	if err != nil {
-		return job, false
-	}
-	body, err := event.Decode[event.Submitted](m.Data)
-	return view.Unread(id, body.Spec), err == nil
+	body, found, _ := bus.LastOf[event.Submitted](ctx, s.bus, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
+	return view.Unread(id, body.Spec), found
 }
 
 // executor asks the executor of a node about a job.
@@ -341,7 +337,7 @@ func askService[Q, A any](ctx context.Context, s server, subject string, questio
 func asked(err error) error {
 	switch {
 	case errors.Is(err, bus.ErrAway), errors.Is(err, context.DeadlineExceeded):
-		return problemError{problem(http.StatusServiceUnavailable, err.Error(), "")}
+		return unavailable(err)
 	case errors.Is(err, fs.ErrNotExist):
 		return problemError{problem(http.StatusNotFound, err.Error(), "")}
 	case errors.Is(err, fs.ErrInvalid):

@@ -150,14 +150,7 @@ func list[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T]) ([]
 		return nil, err
 	}
 	entries, err := kv.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	values := make([]T, len(entries))
-	for i, e := range entries {
-		values[i] = e.Value
-	}
-	return values, nil
+	return bus.Values(entries), err
 }
 
 // told lists the facts of jobs that matter here.

@@ -47,24 +47,13 @@ const ListTimeout = 15 * time.Second
 // ListBucket reads the records whose keys match the patterns, or all.
 func ListBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns ...string) ([]T, error) {
 	entries, err := listEntries(ctx, b, bucket, patterns)
-	if err != nil {
-		return nil, err
-	}
-	values := make([]T, len(entries))
-	for i, e := range entries {
-		values[i] = e.Value
-	}
-	return values, nil
+	return bus.Values(entries), err
 }
 
 // MapBucket is ListBucket by key.
 func MapBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns ...string) (map[string]T, error) {
 	entries, err := listEntries(ctx, b, bucket, patterns)
-	values := make(map[string]T, len(entries))
-	for _, e := range entries {
-		values[e.Key] = e.Value
-	}
-	return values, err
+	return bus.ByKey(entries), err
 }
 
 func listEntries[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns []string) ([]bus.Entry[T], error) {
