@@ -30,12 +30,12 @@ type spendings struct {
 	mu sync.Mutex
 	// bounded are the names of the tenants with a quota, by their keys.
 	bounded map[string]string
-	// changed has room for one signal that the first or the last quota was set or lifted.
-	changed chan struct{}
+	// changed says that a quota was set or lifted.
+	changed tick.Signal
 }
 
 func newSpendings(ctx context.Context, b *bus.Bus, log *slog.Logger) (*spendings, error) {
-	s := &spendings{log: log, bounded: map[string]string{}, changed: make(chan struct{}, 1)}
+	s := &spendings{log: log, bounded: map[string]string{}, changed: tick.NewSignal()}
 	return s, errors.Join(bus.Open(ctx, b, contract.Hours, &s.hours), bus.Open(ctx, b, contract.Tenants, &s.tenants), bus.Open(ctx, b, contract.Spendings, &s.records))
 }
 
@@ -67,10 +67,7 @@ func (s *spendings) observe(e bus.Entry[access.Tenant], deleted bool) {
 	if delete(s.bounded, e.Key); !deleted && e.Value.EnergyKWh != nil {
 		s.bounded[e.Key] = e.Value.Name
 	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.changed.Send()
 }
 
 // names returns the tenants with a quota, by their keys.

@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
@@ -35,8 +36,8 @@ type recurrences struct {
 	open map[train.JobID]train.Job
 	// capped are the running jobs with a cost ceiling.
 	capped map[train.JobID]train.Job
-	// changed has room for one signal that something is new.
-	changed chan struct{}
+	// changed says that something is new.
+	changed tick.Signal
 }
 
 func newRecurrences(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache, eta float64) (*recurrences, error) {
@@ -50,7 +51,7 @@ func newRecurrences(ctx context.Context, b *bus.Bus, log *slog.Logger, known *ca
 	}
 	return &recurrences{
 		bus: b, log: log, cache: known, groups: groups, ledger: ledger, policy: recur.Switchyard{Prior: recur.StandardPrior()}, eta: eta,
-		open: map[train.JobID]train.Job{}, capped: map[train.JobID]train.Job{}, changed: make(chan struct{}, 1),
+		open: map[train.JobID]train.Job{}, capped: map[train.JobID]train.Job{}, changed: tick.NewSignal(),
 	}, nil
 }
 
@@ -69,10 +70,7 @@ func (r *recurrences) see(e bus.Entry[*train.Job], deleted bool) {
 		return
 	}
 	r.open[j.ID] = *j
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
+	r.changed.Send()
 }
 
 // recurrenceRetry is how long to wait for what is missing: nodes, a final account, the register's answer.

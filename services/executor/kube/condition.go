@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -49,12 +50,12 @@ func notReadyWords(n *corev1.Node) string {
 type conditions struct {
 	mu             sync.Mutex
 	seen, recorded map[train.NodeID]train.NodeCondition
-	// changed has room for one signal that something is to be recorded.
-	changed chan struct{}
+	// changed says that something is to be recorded.
+	changed tick.Signal
 }
 
 func newConditions() *conditions {
-	return &conditions{seen: map[train.NodeID]train.NodeCondition{}, recorded: map[train.NodeID]train.NodeCondition{}, changed: make(chan struct{}, 1)}
+	return &conditions{seen: map[train.NodeID]train.NodeCondition{}, recorded: map[train.NodeID]train.NodeCondition{}, changed: tick.NewSignal()}
 }
 
 // observe enters what the cluster says of a node.
@@ -66,10 +67,7 @@ func (c *conditions) observe(n *corev1.Node, deleted bool, tolerated []string, n
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen[train.KubernetesNodeID(n.Name)] = is
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	c.changed.Send()
 }
 
 // due returns the conditions that are not recorded as they are, by node.
