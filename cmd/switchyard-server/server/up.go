@@ -7,9 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -225,13 +228,34 @@ func checkData(ctx context.Context, b *bus.Bus, cuts []busserver.Cut) error {
 	return errors.Join(append(errs, b.CheckJobs(ctx))...)
 }
 
-// lockDir makes sure that one process at a time works on a data folder.
+// lockDir makes sure that one process at a time works on a data folder, and that its owner can read what that writes.
 func lockDir(dir string) (func(), error) {
+	if err := ownFolder(dir, os.Geteuid()); err != nil {
+		return nil, err
+	}
 	unlock, err := installation.Lock(dir)
 	if errors.Is(err, installation.ErrLocked) {
 		return nil, exit.Errorf(exit.Failed, "stop it, or give this one a --data-dir of its own", "another `switchyard up` works on %s", dir)
 	}
 	return unlock, err
+}
+
+// ownFolder refuses root the data folder of another user, who could not open the files of root in it.
+func ownFolder(dir string, uid int) error {
+	info, err := os.Stat(dir)
+	if err != nil || uid != 0 {
+		return nil //nolint:nilerr // the folder is made later
+	}
+	stat, is := info.Sys().(*syscall.Stat_t)
+	if !is || stat.Uid == 0 {
+		return nil
+	}
+	owner := strconv.FormatUint(uint64(stat.Uid), 10)
+	if u, err := user.LookupId(owner); err == nil {
+		owner = u.Username
+	}
+	return exit.Errorf(exit.Failed, fmt.Sprintf("run this as %[1]s, with `sudo -u %[1]s`; if systemd runs Switchyard here, `systemctl start switchyard` starts it", owner),
+		"%s belongs to %s, who could not open what root writes there", dir, owner)
 }
 
 func (a *app) busCommand() *cobra.Command {
