@@ -2,7 +2,6 @@ package installation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -32,7 +31,13 @@ func ListenShared(ctx context.Context, path, group string) (net.Listener, error)
 			return err
 		}
 		gid, err := strconv.Atoi(g.Gid)
-		return errors.Join(err, os.Chown(path, -1, gid), os.Chmod(path, 0o660))
+		if err != nil {
+			return fmt.Errorf("the number of the group %s: %w", group, err)
+		}
+		if err := os.Chown(path, -1, gid); err != nil {
+			return fmt.Errorf("only a member may give it to the group %s: add the user of this process (`usermod --append --groups %s USER`) and start again: %w", group, group, err)
+		}
+		return os.Chmod(path, 0o660)
 	})
 }
 

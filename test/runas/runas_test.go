@@ -46,6 +46,7 @@ func TestAServerForSeveralPeople(t *testing.T) {
 		{"output is its owner's", output},
 		{"the launcher starts only what admission has signed, once", launches},
 		{"who was not named by the kernel runs nothing", strangers},
+		{"who is not in the group is told so", outsiders},
 		{"what leaves its parents dies with its control group", daemons},
 		{"nothing is lost when parts are killed", killed},
 	} {
@@ -326,6 +327,19 @@ func strangers(l *lab) {
 	}
 	if job, _ := l.ended(l.svc, "owners"); job.State != train.StateFailed || job.Reason != "UnknownSubmitter" {
 		l.t.Errorf("a job of the owner: %s, %s", job.State, job.Reason)
+	}
+}
+
+// outsiders are not in the group that may use the installation, or have not logged in since they are.
+func outsiders(l *lab) {
+	if said := l.run(l.bob, "switchyard", "doctor"); !strings.Contains(said, "ok  bus ") || !strings.Contains(said, "ok  node ") {
+		l.t.Errorf("doctor does not find the installation of the machine:\n%s", said)
+	}
+	socket := l.path("run/web.sock")
+	l.must(os.Chmod(socket, 0o660))
+	defer func() { l.must(os.Chmod(socket, 0o666)) }()
+	for _, args := range [][]string{{"ps"}, {"run", "true"}, {"submit", "--", "true"}, {"open"}, {"doctor"}} {
+		contains(l.t, strings.Join(args, " "), l.run(l.bob, "switchyard", args...), "you may not use the Switchyard of this machine", "usermod --append --groups")
 	}
 }
 

@@ -101,7 +101,10 @@ type survey struct {
 	Packages      map[string]bool
 	BusURL        string
 	BusUp         bool
-	Nodes         []train.Node
+	// BusTrouble is the reason why this user may not use the installation of the machine, or empty; BusFix is the way to
+	// change that.
+	BusTrouble, BusFix string
+	Nodes              []*train.Node
 	// Usage is how full the streams and buckets of the bus are.
 	Usage      []bus.Usage
 	SurveyedAt time.Time
@@ -270,6 +273,8 @@ func busFinding(s survey) finding {
 	switch {
 	case s.BusUp:
 		return present("bus", s.BusURL)
+	case s.BusTrouble != "":
+		return finding{Name: "bus", Verdict: verdictBroken, Detail: s.BusTrouble, Costs: "no job can be submitted", Fix: s.BusFix}
 	case s.PortTrouble != "":
 		return finding{
 			Name: "bus", Verdict: verdictBroken, Detail: fmt.Sprintf("none at %s, and port %d cannot be used: %s", s.BusURL, s.Port, s.PortTrouble),
@@ -296,7 +301,7 @@ func storageFinding(all []bus.Usage) finding {
 		"facts of jobs are deleted after 30 days, records after admission.keep_records; docs/operations.md lists what can be removed by hand")
 }
 
-func nodeFinding(n train.Node, now time.Time) finding {
+func nodeFinding(n *train.Node, now time.Time) finding {
 	detail := fmt.Sprintf("%s: %s", n.ID, render.Plural(len(n.Devices), "device"))
 	if len(n.Devices) > 0 {
 		kind := string(n.Devices[0].Kind)

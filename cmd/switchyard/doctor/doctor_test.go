@@ -35,7 +35,7 @@ func full() survey {
 		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: clitest.Noon, Driver: driverSurvey{Cards: 2, Module: "570.86.15", Library: "570.86.15"},
 		Engines: []engineSurvey{{Name: "docker", DefaultRuntime: "runc", Where: "/etc/docker/daemon.json"}, {Name: "containerd", DefaultRuntime: "nvidia"}},
 		Kubelet: kubeletSurvey{Root: "/var/lib/kubelet", There: true, PodLogs: "/var/log/pods"},
-		Nodes: []train.Node{
+		Nodes: []*train.Node{
 			{ID: "gpu1", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}, Meters: []string{"nvml_counter", "rapl"}, SeenAt: clitest.Ago(time.Second)},
 			{ID: "gpu2", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}, SeenAt: clitest.Ago(time.Hour)},
 			{

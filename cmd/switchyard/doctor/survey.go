@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/engine"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -53,8 +53,10 @@ func surveyMachine(ctx context.Context, a *console.Console, dataDir, kubeletRoot
 	surveyPython(ctx, &s)
 	s.DataFree, s.DataTrouble = surveyFolder(dataDir)
 	s.PortTrouble = surveyPort(ctx, s.Port)
-	if nodes, usage, err := surveyBus(ctx, a); err == nil {
-		s.BusUp, s.Nodes, s.Usage = true, nodes, usage
+	nodes, usage, err := surveyBus(ctx, a)
+	s.BusUp, s.Nodes, s.Usage = err == nil, nodes, usage
+	if shut, is := errors.AsType[*exit.Error](err); is && errors.Is(err, fs.ErrPermission) {
+		s.BusTrouble, s.BusFix = shut.Text, shut.Fix
 	}
 	return s
 }
@@ -264,21 +266,27 @@ func surveyPort(ctx context.Context, port int) string {
 }
 
 // surveyBus reads the nodes from the bus, if there is a bus.
-func surveyBus(ctx context.Context, a *console.Console) ([]train.Node, []bus.Usage, error) {
+// surveyBus asks as a person does, through the service web if that answers. How full the bus is, it tells its operator.
+func surveyBus(ctx context.Context, a *console.Console) ([]*train.Node, []bus.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	b, err := a.Connect(ctx)
+	y, done, err := a.Yard(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer b.Close()
-	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+	defer done()
+	nodes, err := y.Nodes(ctx)
 	if err != nil && !errors.Is(err, bus.ErrAway) {
 		return nil, nil, nil // a bus on which no service has run yet
 	}
 	if err != nil {
 		return nil, nil, err
 	}
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return nodes, nil, nil //nolint:nilerr // a person without the operator's key
+	}
+	defer b.Close()
 	usage, err := b.Usage(ctx)
 	return nodes, usage, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -405,8 +406,12 @@ func (a *Console) PageLink(ctx context.Context) (link api.Link, err error) {
 	within, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for range tick.Every(within, 100*time.Millisecond) {
-		if y, err := a.findWeb(within); err == nil {
+		y, err := a.findWeb(within)
+		switch {
+		case err == nil:
 			return y.link(ctx)
+		case errors.Is(err, fs.ErrPermission):
+			return link, err
 		}
 	}
 	return link, exit.Errorf(exit.Unreachable, "start `switchyard up`, or name the socket of the machine's installation in SWITCHYARD_SOCKET", "no service web answers")

@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
@@ -104,7 +107,7 @@ func (a *Console) WithYard(cmd *cobra.Command, f func(ctx context.Context, y Yar
 // Yard opens the installation. The caller calls done when it needs it no longer.
 func (a *Console) Yard(ctx context.Context) (y Yard, done func(), err error) {
 	web, err := a.findWeb(ctx)
-	if err != nil && serverNamed() {
+	if err != nil && (serverNamed() || errors.Is(err, fs.ErrPermission)) {
 		return nil, nil, err
 	}
 	if err == nil {
@@ -146,8 +149,7 @@ func (a *Console) findWeb(ctx context.Context) (onSocket, error) {
 		return y, err
 	}
 	if shared := os.Getenv(socketVariable); shared != "" {
-		y, _, err := askWeb(ctx, newOnSocket(shared), socketPatience)
-		return y, err
+		return askShared(ctx, shared)
 	}
 	place, err := installation.ReadContext(a.ContextPath())
 	if err == nil {
@@ -158,9 +160,28 @@ func (a *Console) findWeb(ctx context.Context) (onSocket, error) {
 	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || err == nil && installation.Answers(ctx, place.NATS) {
 		return onSocket{}, errGone
 	}
-	y, _, err := askWeb(ctx, newOnSocket(installation.SharedSocket), socketPatience)
+	return askShared(ctx, installation.SharedSocket)
+}
+
+// askShared asks the service web that listens for the users of the machine.
+func askShared(ctx context.Context, path string) (onSocket, error) {
+	y, _, err := askWeb(ctx, newOnSocket(path), socketPatience)
+	if err != nil && unix.Access(path, unix.W_OK) == unix.EACCES {
+		err = shut{exit.Errorf(exit.Unreachable,
+			"`ls -l "+path+"` names a group: root adds you with `usermod --append --groups GROUP USER`, and you log in again",
+			"you may not use the Switchyard of this machine: its socket %s is for the members of a group", path)}
+	}
 	return y, err
 }
+
+// shut makes an error that of a socket which this user may not open.
+type shut struct{ error }
+
+// Is implements errors.Is.
+func (shut) Is(target error) bool { return target == fs.ErrPermission }
+
+// Unwrap implements errors.Unwrap.
+func (s shut) Unwrap() error { return s.error }
 
 // socketVariable names the socket of the service web, or its URL.
 const socketVariable = "SWITCHYARD_SOCKET"
