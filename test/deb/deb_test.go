@@ -82,8 +82,14 @@ func TestAJobRunsThroughAnUpgradeAndAPurgeLeavesNothing(t *testing.T) {
 		t.Errorf("the job was started again:\n%s", logs())
 	}
 	l.run("ann", "switchyard", "run", "true")
+	l.run("root", "switchyard", "events", "--audit") // with the operator's key, which root finds
 
 	l.stop(service, launcher) // as the package's script does where systemd runs
+	for user, args := range map[string][]string{"ann": {"run", "true"}, "root": {"up"}} {
+		if out, err := l.command(user, append([]string{"switchyard"}, args...)...).CombinedOutput(); err == nil || !strings.Contains(string(out), "systemctl start switchyard") {
+			t.Errorf("%q of %s while the service is stopped: %v\n%s", args, user, err, out)
+		}
+	}
 	t.Logf("%s", l.run("root", "dpkg", "--purge", "switchyard"))
 	for path := range l.paths() {
 		if !before[path] {

@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/install/units"
 	"github.com/switchyard-dl/switchyard/libs/build"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/identity"
@@ -134,7 +135,11 @@ func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
 		for i, u := range urls {
 			urls[i] = bus.Redacted(u)
 		}
-		return nil, exit.Errorf(exit.Unreachable, "start it with `switchyard up`, or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
+		start := "start it with `switchyard up`"
+		if Served() {
+			start = "`systemctl status switchyard` says whether it runs, `systemctl start switchyard` starts it"
+		}
+		return nil, exit.Errorf(exit.Unreachable, start+", or name it with --nats URL or SWITCHYARD_NATS", "no bus at %s", strings.Join(urls, ", nor at "))
 	}
 	// Whatever else is wrong with the bus, the command says itself.
 	if err := b.Agree(wait); errors.Is(err, build.ErrOther) {
@@ -144,13 +149,19 @@ func (a *Console) Connect(ctx context.Context) (*bus.Bus, error) {
 	return b, nil
 }
 
+// Served reports whether systemd runs a Switchyard for all users of this machine: nobody starts one by hand then.
+func Served() bool {
+	return slices.ContainsFunc([]string{units.LocalUnits, units.Packaged().Units}, func(dir string) bool { return installation.Exists(filepath.Join(dir, units.Service)) })
+}
+
 // KeysFor returns the folder with the keys of the bus at a URL: flag, environment, what the `switchyard up` of that bus
 // wrote down, beside the context file.
 func (a *Console) KeysFor(url string) string {
 	if named := cmp.Or(a.Keys, os.Getenv("SWITCHYARD_KEYS")); named != "" {
 		return named
 	}
-	for _, path := range []string{a.ContextPath(), filepath.Join(installation.DataDir(), installation.ContextName)} {
+	// The last one is that of a package's service, which root can read.
+	for _, path := range []string{a.ContextPath(), filepath.Join(installation.DataDir(), installation.ContextName), filepath.Join(units.DataDir, installation.ContextName)} {
 		if c, err := installation.ReadContext(path); err == nil && c.NATS == url && c.Keys != "" {
 			return c.Keys
 		}

@@ -19,15 +19,12 @@ import (
 	library "github.com/switchyard-dl/switchyard/libs/python"
 )
 
-// Where a person's installation has what a package has elsewhere.
-const (
-	libraryDir = "/usr/local/lib/switchyard/python"
-	unitDir    = "/etc/systemd/system"
-)
+// libraryDir has the Python packages of an installation by hand.
+const libraryDir = "/usr/local/lib/switchyard/python"
 
 // place is where the files are.
 func (o *options) place() units.Place {
-	return units.Place{Programs: o.programs, Library: libraryDir, Units: unitDir, User: o.user, Group: o.group, Data: o.dataDir, JobDisk: o.jobDisk}
+	return units.Place{Programs: o.programs, Library: libraryDir, Units: units.LocalUnits, User: o.user, Group: o.group, Data: o.dataDir, JobDisk: o.jobDisk}
 }
 
 // library unpacks the Python packages where root alone can change them: they run as every user.

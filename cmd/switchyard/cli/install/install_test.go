@@ -59,7 +59,7 @@ func TestAnInstallationIsSeenDoneAndTakenBack(t *testing.T) {
 	}
 	o.print = false
 	said := installed(t, o)
-	for _, path := range []string{units.ConfigPath, units.KeyPath, filepath.Join(unitDir, units.Service), filepath.Join(unitDir, units.Launcher)} {
+	for _, path := range []string{units.ConfigPath, units.KeyPath, filepath.Join(units.LocalUnits, units.Service), filepath.Join(units.LocalUnits, units.Launcher)} {
 		data, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestSystemdReadsTheUnits(t *testing.T) {
 		o := options{user: "switchyard", group: "gpu", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t), jobDisk: jobDisk}
 		installed(t, o)
 		for _, unit := range []string{units.Service, units.Launcher} {
-			cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", filepath.Join(o.root, unitDir, unit))
+			cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", filepath.Join(o.root, units.LocalUnits, unit))
 			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 				t.Errorf("%s: %v\n%s", unit, err, out)
 			}
@@ -167,7 +167,7 @@ func TestTheLauncherMaySetQuotasWhereItBoundsJobs(t *testing.T) {
 	for jobDisk, want := range map[int]bool{0: false, 20: true} {
 		o := options{user: "switchyard", dataDir: "/var/lib/switchyard", root: t.TempDir(), programs: programs(t), jobDisk: jobDisk}
 		installed(t, o)
-		data, err := os.ReadFile(filepath.Join(o.root, unitDir, units.Launcher))
+		data, err := os.ReadFile(filepath.Join(o.root, units.LocalUnits, units.Launcher))
 		if err != nil {
 			t.Fatal(err)
 		}

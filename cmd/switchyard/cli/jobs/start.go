@@ -24,10 +24,10 @@ import (
 // startPatience bounds the wait for a scheduler that this command, or another one, has started.
 const startPatience = time.Minute
 
-// connectOrStart connects to the scheduler. If none answers, and nobody has said where it is, it starts one, whose jobs
-// may use the folder of the caller.
+// connectOrStart connects to the scheduler. If none answers, nobody has said where it is, and systemd runs none, it
+// starts one, whose jobs may use the folder of the caller.
 func connectOrStart(ctx context.Context, a *console.Console) (y console.Yard, done func(), err error) {
-	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || os.Getenv("SWITCHYARD_SOCKET") != "" || a.Answers(ctx) {
+	if a.Nats != "" || os.Getenv("SWITCHYARD_NATS") != "" || os.Getenv("SWITCHYARD_SOCKET") != "" || console.Served() || a.Answers(ctx) {
 		return a.Yard(ctx)
 	}
 	dir := installation.DataDir()

@@ -21,6 +21,8 @@ const (
 	User     = "switchyard"
 	Service  = "switchyard.service"
 	Launcher = "switchyard-launcher.service"
+	// LocalUnits is the folder of the units of `switchyard install`; a package has its own.
+	LocalUnits = "/etc/systemd/system"
 )
 
 // Place is where an installation has its parts, and whose they are.
