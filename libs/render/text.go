@@ -233,13 +233,19 @@ func ProgressBar(done float64, width int) string {
 	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
 }
 
-// ClipText cuts text to a number of runes, for a column of a table.
-func ClipText(s string, runes int) string {
-	r := []rune(s)
-	if len(r) <= runes {
+// ClipText cuts text to a number of columns of a terminal.
+func ClipText(s string, columns int) string {
+	if Width(s) <= columns {
 		return s
 	}
-	return string(r[:runes-2]) + ".."
+	const end = ".."
+	room := columns - len(end)
+	for i, r := range s {
+		if room -= Width(string(r)); room < 0 {
+			return s[:i] + end
+		}
+	}
+	return s
 }
 
 // Dash returns s, or a dash if s is empty.

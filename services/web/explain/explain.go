@@ -5,7 +5,6 @@ package explain
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/rpc"
@@ -141,7 +140,7 @@ func (t Text) String() string {
 func (p Part) print(b *strings.Builder) {
 	switch {
 	case p.Header != nil:
-		w := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+		w := &render.Columns{To: b}
 		fmt.Fprintln(w, "  "+strings.Join(p.Header, "\t"))
 		for _, row := range p.Rows {
 			fmt.Fprintln(w, "  "+strings.Join(row, "\t"))

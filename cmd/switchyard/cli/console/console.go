@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -235,7 +234,7 @@ func (a *Console) Show(v any, header string, rows func(w io.Writer)) error {
 // Table writes rows under a header, aligned. The buffer spares a system call for each cell.
 func (a *Console) Table(header string, rows func(w io.Writer)) error {
 	out := bufio.NewWriter(a.Stdout)
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	w := &render.Columns{To: out}
 	fmt.Fprintln(w, header)
 	rows(w)
 	if err := w.Flush(); err != nil {
