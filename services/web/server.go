@@ -187,8 +187,11 @@ func servePage(name string) http.HandlerFunc {
 
 func (s server) about(_ api.Route, r *http.Request) (answer, error) {
 	person, err := s.caller(r)
-	this := build.This()
-	return answer{body: api.About{Bus: s.url, Version: this.Version, Build: this, Person: person, Now: s.now(), Trouble: s.bus.Trouble()}}, err
+	this, may := build.This(), map[access.Operation]string{}
+	for _, row := range access.Matrix() {
+		may[row.Operation] = access.Allowed(person.Role, row.Operation).String()
+	}
+	return answer{body: api.About{Bus: s.url, Version: this.Version, Build: this, Person: person, May: may, Now: s.now(), Trouble: s.bus.Trouble()}}, err
 }
 
 // job answers with the records and the facts of a job.

@@ -232,17 +232,53 @@ func TestThePageOfAnArrayIsOfItsJobs(t *testing.T) {
 	for i, state := range []train.State{train.StateRunning, train.StateSucceeded} {
 		id := train.MemberID("sweep", i)
 		put(t, a.bus, contract.Jobs, string(id), train.Job{ID: id, State: state, SubmittedAt: now, Spec: train.Spec{Name: "sweep", ArrayMember: &train.ArrayMember{Array: "sweep", Index: i, Count: 2}}})
+		put(t, a.bus, contract.Accounts, contract.AccountKey(id), train.Account{Job: id, Energy: 750_000})
 	}
 	a.start()
 	s.open(a.link())
 	s.at("#/jobs/sweep")
-	s.shows("1 running, 1 succeeded", "Timeline")
+	s.shows("1 running, 1 succeeded", "Timeline", "1.50 J")
 	if text := s.text(); strings.Contains(text, "has written nothing") || strings.Contains(text, "queued") && !strings.Contains(text, "running") {
 		t.Errorf("the page of an array is that of its own record:\n%s", text)
 	}
 	s.true(`(() => { const a = [...document.querySelectorAll("main a")].find((a) => a.innerText.startsWith("1 running")); a?.click(); return !!a; })()`)
 	s.shows("jobs of the array", "sweep[0]", "sweep[1]")
 	s.true(`!document.querySelector("tbody").innerText.includes("other")`)
+}
+
+// The page asks those of the chosen jobs that can follow, and says once how many it asked and whom it left out.
+func TestManyJobsAreAskedAtOnce(t *testing.T) {
+	a, s := openAlone(t)
+	trial := contract.TrialJob("search", 0)
+	put(t, a.bus, contract.Experiments, "search", contract.ExperimentRecord{ID: "search", State: contract.ExperimentRunning, Trials: []contract.Trial{{Job: trial}}})
+	for id, state := range map[train.JobID]train.State{trial: train.StateRunning, "waits": train.StateQueued, "also": train.StateQueued, "done": train.StateSucceeded} {
+		put(t, a.bus, contract.Jobs, string(id), train.Job{ID: id, State: state, SubmittedAt: time.Now(), Spec: train.Spec{Name: string(id)}})
+	}
+	a.start()
+	s.open(a.link())
+	s.shows("live")
+	s.at("#/jobs")
+	s.do(chromedp.Click(`input[aria-label="choose all"]`))
+	s.shows("4 jobs chosen")
+	s.press("Pause")
+	s.shows("2 jobs asked to pause; 2 left out", "trials")
+	s.true(`document.querySelectorAll(".notices > div").length === 1`)
+	if a.asked(trial, event.FactWanted) || a.asked("done", event.FactWanted) || !a.asked("waits", event.FactWanted) || !a.asked("also", event.FactWanted) {
+		t.Error("other jobs are asked than those that can pause")
+	}
+}
+
+// Who clicks twice wants one more job.
+func TestADoubleClickRunsOneJobAgain(t *testing.T) {
+	a, s := openAlone(t)
+	put(t, a.bus, contract.Jobs, "a", train.Job{ID: "a", State: train.StateFailed, SubmittedAt: time.Now(), Spec: train.Spec{Name: "a", Command: []string{"true"}}})
+	a.start()
+	s.open(a.link())
+	s.shows("live")
+	s.at("#/jobs/a")
+	s.shows("Run again")
+	s.clickTwice("Run again", "submitted again as a-")
+	s.true(`document.querySelectorAll(".notices > div").length === 1`)
 }
 
 // A job that hears nothing is not asked to pause: the page says so, and what to do.

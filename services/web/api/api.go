@@ -329,6 +329,8 @@ type About struct {
 	Build   contract.Build `json:"build"`
 	// Person is who asks. The owner of the installation has no name.
 	Person access.Person `json:"person"`
+	// May says to whose jobs the person may do what, in the words of the table of permissions: no, own, tenant's or all.
+	May map[access.Operation]string `json:"may"`
 	// Now is the time of the service.
 	Now time.Time `json:"now"`
 	// Trouble says why the bus stores nothing, for example that its disk is full; empty if it does.

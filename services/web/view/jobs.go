@@ -79,13 +79,16 @@ type Job struct {
 	ID train.JobID `json:"id"`
 	// Name is what its user called it; several jobs may have the same.
 	Name string `json:"name"`
-	// User is who submitted it.
-	User string `json:"user"`
+	// User is who submitted it, Tenant whose quota it counts against.
+	User   string `json:"user"`
+	Tenant string `json:"tenant,omitempty"`
 	// Project and Labels are its user's words for it.
 	Project string            `json:"project,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	// ArrayMember says which job of an array it is.
 	ArrayMember *train.ArrayMember `json:"array_member,omitempty"`
+	// Experiment is the experiment whose trial it is.
+	Experiment string `json:"experiment,omitempty"`
 	// Jobs counts the jobs of an array by their states.
 	Jobs map[train.State]int `json:"jobs,omitempty"`
 	// State is the job's state. An array is running while any of its jobs is.
@@ -330,7 +333,7 @@ func (q Query) like(s *train.Spec) bool {
 
 func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Time) Job {
 	v := Job{
-		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, Project: j.Spec.Project, Labels: j.Spec.Labels, State: j.State, Reason: j.Reason, Message: j.Message,
+		ID: j.ID, Name: j.Spec.Name, User: j.Spec.User, Tenant: j.Spec.Tenant, Project: j.Spec.Project, Labels: j.Spec.Labels, State: j.State, Reason: j.Reason, Message: j.Message,
 		Devices: []train.DeviceID{}, MinDevices: j.Spec.WithDefaults().MinDevices, Device: j.Spec.Device, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs,
 		RunSeconds: j.RunSecondsAt(now), EnergyMethods: []string{}, Tuning: TuningOf(x, j.ID, j.Attempt), Progress: progress(x, j, now),
 		Deadline: j.Spec.Deadline, EstimatedHours: j.Spec.EstimatedHours,
@@ -354,6 +357,9 @@ func newJob(x *index.Index, j *train.Job, predicted train.Predicted, now time.Ti
 		v.Predicted = predicted
 	}
 	v.ArrayMember = j.Spec.ArrayMember
+	if experiment, is := contract.ExperimentOf(j.ID, x.Experiments.Get); is {
+		v.Experiment = experiment
+	}
 	v.countMembers(x, j, now)
 	in := func(m *train.Moment) *float64 {
 		if m == nil {

@@ -38,6 +38,7 @@ class _About(TypedDict):
     version: str
     build: Build
     person: Person
+    may: Dict[str, str]
     now: str
 
 
@@ -1931,9 +1932,11 @@ class _ViewJob(TypedDict):
 class ViewJob(_ViewJob, total=False):
     """Job is one job of a list."""
 
+    tenant: str
     project: str
     labels: Dict[str, str]
     array_member: ArrayMember
+    experiment: str
     jobs: Dict[str, int]
     device: Literal["gpu", "cpu"]
     progress: float

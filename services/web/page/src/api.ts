@@ -2,9 +2,9 @@ import type { Problem } from "./types";
 
 const prefix = "/api/v1";
 
-// Refused is an answer that is no success: what is wrong, and what to do.
+// Refused is an answer that is no success: what is wrong, what to do, and the seconds after which it may be one.
 export class Refused extends Error {
-  constructor(readonly status: number, detail: string, readonly fix = "") {
+  constructor(readonly status: number, detail: string, readonly fix = "", readonly retryAfter = 0) {
     super(detail);
   }
 }
@@ -29,7 +29,7 @@ async function send(method: string, path: string, body?: unknown): Promise<Respo
     // no problem of this service
   }
   const reasons = (problem.reasons ?? []).map((r) => [r.field, r.message].filter(Boolean).join(": ") + (r.hint ? ` (${r.hint})` : ""));
-  throw new Refused(response.status, reasons.length > 0 ? reasons.join("; ") : (problem.detail ?? response.statusText), problem.fix);
+  throw new Refused(response.status, reasons.length > 0 ? reasons.join("; ") : (problem.detail ?? response.statusText), problem.fix, problem.retry_after_seconds);
 }
 
 export interface Answer<T> { body: T; position: string }

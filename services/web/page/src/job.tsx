@@ -6,7 +6,7 @@ import { Files } from "./files";
 import { Forecasts } from "./forecasts";
 import { Log } from "./log";
 import { Panel, Progress, State, Sure, called, isActive, isOver } from "./parts";
-import { act, notice, useNow, useStore, words } from "./store";
+import { act, may, notice, useNow, useStore, words } from "./store";
 import { Timeline, ranWithin } from "./timeline";
 import { WhatIf } from "./whatif";
 import type { Epoch, Explanation, Detail, Section, Standing } from "./types";
@@ -95,8 +95,9 @@ export function JobPage({ id }: { id: string }) {
         {array && <li><span class="dim">its jobs</span><a href={`#/jobs?array=${segment(job.id)}`}>{array.message}</a></li>}
         <li><span class="dim">ran</span><b>{duration((array ?? detail).run_seconds)}</b></li>
         {(job.devices?.length ?? 0) > 0 && <li><span class="dim">{isActive(job.state) ? "devices" : "last devices"}</span><b>{job.devices?.join(", ")}</b></li>}
-        {detail.account && <li><span class="dim">energy</span><b>{energy(detail.account.energy_uj)}</b><span class="small dim">mean {watts(detail.account.mean_uw)}</span></li>}
-        {detail.account?.cost !== undefined && <li><span class="dim">cost</span><b>{money(detail.account.cost, detail.account.currency)}</b>{detail.account.co2e_g !== undefined && <span class="small dim">{carbon(detail.account.co2e_g)} CO₂e</span>}</li>}
+        {array && <li><span class="dim">energy</span><b>{energy(array.energy_uj)}</b></li>}
+        {!array && detail.account && <li><span class="dim">energy</span><b>{energy(detail.account.energy_uj)}</b><span class="small dim">mean {watts(detail.account.mean_uw)}</span></li>}
+        {!array && detail.account?.cost !== undefined && <li><span class="dim">cost</span><b>{money(detail.account.cost, detail.account.currency)}</b>{detail.account.co2e_g !== undefined && <span class="small dim">{carbon(detail.account.co2e_g)} CO₂e</span>}</li>}
       </ul>
       {standing && !array && <Panel title="Why"><Lines section={standing} /></Panel>}
       <div class="two">
@@ -148,6 +149,7 @@ function Actions({ detail }: { detail: Detail }) {
   const at = `/jobs/${segment(job.id)}`;
   const over = isOver(job.state);
   const stands = ["held", "paused"].includes(job.state);
+  const holds = may("hold, pause, resume or requeue", job.spec) && !detail.experiment;
   const old = String(job.spec.priority ?? 50);
   // What runs leaves when it is asked, if it hears that: its code calls the job API or gets a signal.
   const deaf = isActive(job.state) && !detail.report?.spoke && !detail.report?.signal;
@@ -169,9 +171,9 @@ function Actions({ detail }: { detail: Detail }) {
   };
   return (
     <div class="actions" role="toolbar" aria-label="Actions">
-      {!over && !stands && !detail.experiment && <button onClick={() => void pause()}>Pause</button>}
-      {(stands || job.state === "failed" || job.state === "cancelled") && !detail.experiment && <button onClick={() => void act(at + "/wanted", { state: "run" }, "asked to go on")}>Resume</button>}
-      {!over && priority === undefined && <button onClick={() => edit(old)}>Priority {old}</button>}
+      {!over && !stands && holds && <button onClick={() => void pause()}>Pause</button>}
+      {(stands || ((job.state === "failed" || job.state === "cancelled") && !job.spec.array)) && holds && <button onClick={() => void act(at + "/wanted", { state: "run" }, "asked to go on")}>Resume</button>}
+      {!over && priority === undefined && may("change the spec", job.spec) && <button onClick={() => edit(old)}>Priority {old}</button>}
       {!over && priority !== undefined && (
         <form
           class="inline"
@@ -186,8 +188,8 @@ function Actions({ detail }: { detail: Detail }) {
           <button type="button" class="quiet" onClick={() => edit(undefined)}>keep {old}</button>
         </form>
       )}
-      <button onClick={() => void again()}>Run again</button>
-      {!over && <Sure ask="Cancel…" yes="Yes, cancel it" no="No, keep it" act={() => act(at + "/cancel_requested", {}, "asked to end")} />}
+      {may("submit", job.spec) && may("see the spec", job.spec) && <button onClick={(e) => e.detail < 2 && void again()}>Run again</button>}
+      {!over && may("cancel", job.spec) && <Sure ask="Cancel…" yes="Yes, cancel it" no="No, keep it" act={() => act(at + "/cancel_requested", {}, "asked to end")} />}
     </div>
   );
 }

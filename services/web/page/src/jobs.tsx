@@ -1,8 +1,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { segment } from "./api";
+import { Refused, post, segment } from "./api";
 import { clock, duration, energy, money, until } from "./format";
 import { JobLink, Progress, State, Sure, isOver, kindOf, states } from "./parts";
-import { act, useNow, useStore } from "./store";
+import { may, notice, useNow, useStore, words } from "./store";
 import type { Job } from "./types";
 
 const rowHeight = 44;
@@ -94,19 +94,63 @@ function select(all: Job[], f: Filter): Job[] {
   return found.sort((x, y) => ((keys.get(x) ?? "") < (keys.get(y) ?? "") ? -1 : (keys.get(x) ?? "") > (keys.get(y) ?? "") ? 1 : 0));
 }
 
+interface Verb { fact: string; body: unknown; said: string; to: (j: Job) => boolean }
+
+// verbs are what people ask of many jobs at once, each of the jobs that it means something for. The experiment of a trial
+// decides when the trial runs; of an array that has ended, only its jobs can go on.
+const verbs: Record<"pause" | "resume" | "cancel", Verb> = {
+  pause: { fact: "wanted", body: { state: "paused" }, said: "pause", to: (j) => !isOver(j.state) && !j.experiment },
+  resume: { fact: "wanted", body: { state: "run" }, said: "go on", to: (j) => !j.experiment && !["succeeded", "rejected"].includes(j.state) && !(j.jobs && isOver(j.state)) },
+  cancel: { fact: "cancel_requested", body: {}, said: "end", to: (j) => !isOver(j.state) },
+};
+
+const many = (n: number) => (n === 1 ? "1 job" : `${n} jobs`);
+
+// ask asks for the same of a job, later if the person has asked too often.
+async function ask(j: Job, v: Verb): Promise<void> {
+  for (;;) {
+    try {
+      return await post(`/jobs/${segment(j.id)}/${v.fact}`, v.body);
+    } catch (err) {
+      if (!(err instanceof Refused) || !err.retryAfter) throw err;
+      const seconds = err.retryAfter;
+      await new Promise((go) => setTimeout(go, 1000 * seconds));
+    }
+  }
+}
+
 function Bulk({ jobs, done }: { jobs: Job[]; done: () => void }) {
-  const all = async (fact: string, body: unknown, said: string, to = jobs) => {
-    for (const j of to) await act(`/jobs/${segment(j.id)}/${fact}`, body, `${j.name || j.id}: ${said}`);
+  const [busy, tell] = useState("");
+  const all = async (v: Verb) => {
+    const to = jobs.filter(v.to);
+    const refused: string[] = [];
+    let asked = 0, away = false;
+    for (const j of to) {
+      if (away) break;
+      tell(`${asked} of ${many(to.length)} asked to ${v.said}`);
+      await ask(j, v).then(() => asked++, (err) => {
+        refused.push(words(err));
+        away = err instanceof Refused && [0, 401].includes(err.status);
+      });
+    }
+    tell("");
+    const out = jobs.length - to.length;
+    notice([
+      `${asked === to.length || !away ? many(asked) : `${asked} of ${many(to.length)}`} asked to ${v.said}`,
+      out > 0 && `${out} left out, because they have ended${v.said === "end" ? "" : ", or are trials, whose experiment decides when they run"}`,
+      refused[0] && `${refused.length} refused, the first because: ${refused[0]}`,
+    ].filter(Boolean).join("; "), refused.length > 0 || asked === 0);
     done();
   };
-  const n = jobs.length === 1 ? "1 job" : `${jobs.length} jobs`;
   return (
     <div class="bulk" role="toolbar" aria-label="Chosen jobs">
-      <span>{n} chosen</span>
-      <button onClick={() => void all("wanted", { state: "paused" }, "asked to pause", jobs.filter((j) => !isOver(j.state)))}>Pause</button>
-      <button onClick={() => void all("wanted", { state: "run" }, "asked to go on")}>Resume</button>
-      <Sure ask="Cancel…" yes={`Yes, cancel ${n}`} no={jobs.length === 1 ? "No, keep it" : "No, keep them"} act={() => all("cancel_requested", {}, "asked to end")} />
-      <button class="quiet" onClick={done}>choose none</button>
+      <span role="status">{busy || `${many(jobs.length)} chosen`}</span>
+      {!busy && <>
+        <button onClick={() => void all(verbs.pause)}>Pause</button>
+        <button onClick={() => void all(verbs.resume)}>Resume</button>
+        <Sure ask="Cancel…" yes={`Yes, cancel ${many(jobs.length)}`} no={jobs.length === 1 ? "No, keep it" : "No, keep them"} act={() => all(verbs.cancel)} />
+        <button class="quiet" onClick={done}>choose none</button>
+      </>}
     </div>
   );
 }
@@ -126,7 +170,9 @@ function Table({ jobs, picked, pick }: { jobs: Job[]; picked: Set<string>; pick:
   const margin = 8;
   const from = Math.max(0, Math.min(Math.floor(top / rowHeight) - margin, jobs.length - 1));
   const to = Math.min(jobs.length, Math.ceil((top + height) / rowHeight) + margin);
-  const all = jobs.length > 0 && jobs.every((j) => picked.has(j.id));
+  const mine = (j: Job) => may("cancel", j);
+  const choosable = jobs.filter(mine);
+  const all = choosable.length > 0 && choosable.every((j) => picked.has(j.id));
   const toggle = (id: string) => {
     const next = new Set(picked);
     if (!next.delete(id)) next.add(id);
@@ -137,7 +183,7 @@ function Table({ jobs, picked, pick }: { jobs: Job[]; picked: Set<string>; pick:
       <table aria-rowcount={jobs.length + 1}>
         <thead>
           <tr>
-            <th class="check"><input type="checkbox" aria-label="choose all" checked={all} onChange={() => pick(all ? new Set() : new Set(jobs.map((j) => j.id)))} /></th>
+            <th class="check">{choosable.length > 0 && <input type="checkbox" aria-label="choose all" checked={all} onChange={() => pick(all ? new Set() : new Set(choosable.map((j) => j.id)))} />}</th>
             <th>Job</th>
             <th>State</th>
             <th class="wide">Why</th>
@@ -152,7 +198,7 @@ function Table({ jobs, picked, pick }: { jobs: Job[]; picked: Set<string>; pick:
           {from > 0 && <tr aria-hidden="true" style={{ height: `${from * rowHeight}px` }} />}
           {jobs.slice(from, to).map((j, i) => (
             <tr key={j.id} aria-rowindex={from + i + 2} class={picked.has(j.id) ? "picked" : ""} style={{ height: `${rowHeight}px` }}>
-              <td class="check"><input type="checkbox" aria-label={`choose ${j.name || j.id}`} checked={picked.has(j.id)} onChange={() => toggle(j.id)} /></td>
+              <td class="check">{mine(j) && <input type="checkbox" aria-label={`choose ${j.name || j.id}`} checked={picked.has(j.id)} onChange={() => toggle(j.id)} />}</td>
               <td class="name"><JobLink id={j.id} name={j.name} /><span class="small dim">{[j.user, j.project].filter(Boolean).join(" · ")}</span></td>
               <td><State state={j.state} /></td>
               <td class="wide why" title={j.message}>{j.message}</td>

@@ -84,6 +84,13 @@ export async function act(path: string, body: unknown, said: string): Promise<bo
   }
 }
 
+// may reports whether the person may do something to a job, by the table of permissions. The service has the last word.
+export function may(what: string, job: { user?: string; tenant?: string }): boolean {
+  const { person, may: scopes } = store.about ?? {}, scope = scopes?.[what];
+  const own = person !== undefined && person.name !== "" && person.name === job.user;
+  return scope === "all" || (scope === "own" && own) || (scope === "tenant's" && (own || (!!job.tenant && job.tenant === person?.tenant)));
+}
+
 export function words(err: unknown): string {
   if (!(err instanceof Refused)) return String(err);
   return err.fix ? `${err.message}: ${err.fix}` : err.message;

@@ -1,16 +1,16 @@
 // What the page uses of the API that docs/openapi.json describes.
 
-export interface Problem { title: string; status: number; detail: string; fix?: string; reasons?: Reason[] }
+export interface Problem { title: string; status: number; detail: string; fix?: string; reasons?: Reason[]; retry_after_seconds?: number }
 export interface Reason { code: string; field?: string; message: string; hint?: string }
 export interface Person { name: string; role: string; tenant?: string }
-export interface About { bus: string; version: string; person: Person; now: string; trouble?: string }
+export interface About { bus: string; version: string; person: Person; may: Record<string, "no" | "own" | "tenant's" | "all">; now: string; trouble?: string }
 
 export interface Moment { expected: string; low: string; high: string }
 export interface Predicted { start?: Moment; finish?: Moment }
 export interface Span { expected: number; low: number; high: number }
 
 export interface Job {
-  id: string; name: string; user: string; project?: string; labels?: Record<string, string>;
+  id: string; name: string; user: string; tenant?: string; experiment?: string; project?: string; labels?: Record<string, string>;
   state: string; reason: string; message: string; devices: string[]; min_devices: number; device?: string;
   epochs_done: number; max_epochs: number; progress?: number; predicted?: Predicted;
   run_seconds: number; energy_uj: number; energy_methods: string[]; cost?: number; currency?: string; deadline?: string; estimated_hours?: number; jobs?: Record<string, number>; array_member?: { array: string; index: number };
@@ -46,7 +46,7 @@ export interface Minute {
 export interface Change { at: string; fact: string; state: string; attempt?: number; devices?: string[]; epochs?: number; reason?: string; message?: string }
 export interface JobRecord {
   id: string; state: string; reason: string; message: string; hint?: string; attempt: number; devices?: string[];
-  spec: Record<string, unknown> & { name?: string; user?: string; priority?: number; max_epochs?: number };
+  spec: Record<string, unknown> & { name?: string; user?: string; tenant?: string; array?: string; priority?: number; max_epochs?: number };
   history?: Change[]; submitted_at: string; started_at?: string; finished_at?: string; since?: string; energy_uj?: number;
 }
 export interface Epoch { at: string; epochs_done: number; loss?: number; metrics?: Record<string, number> }
