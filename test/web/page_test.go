@@ -101,6 +101,20 @@ func TestThePageOutlivesItsService(t *testing.T) {
 	})
 }
 
+// Who goes to a job by the keyboard reads on at its heading, also if there is no such job.
+func TestTheHeadingOfAJobHasTheFocus(t *testing.T) {
+	a, s := openAlone(t)
+	put(t, a.bus, contract.Jobs, "a", train.Job{ID: "a", State: train.StateQueued, SubmittedAt: time.Now(), Spec: train.Spec{Name: "first"}})
+	a.start()
+	s.open(a.link())
+	s.shows("live")
+	for place, heading := range map[string]string{"a": "first", "b": "b"} {
+		s.at("#/jobs/" + place)
+		s.true(fmt.Sprintf(`document.activeElement.tagName === "H1" && document.activeElement.innerText === %q`, heading))
+	}
+	s.shows(`no job "b"`)
+}
+
 // A user of the machine has a link of his own, and is himself at the page: he does not read what another's job writes.
 func TestAnothersOutputIsNotShown(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -41,7 +41,7 @@ export function EnergyPage() {
       }
     };
     void load();
-    const timer = setInterval(() => void load(), refresh);
+    const timer = setInterval(() => document.hidden || void load(), refresh);
     return () => {
       over = true;
       clearInterval(timer);

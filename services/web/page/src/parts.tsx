@@ -94,6 +94,14 @@ export const JobLink = ({ id, name }: { id: string; name?: string }) => (
   </a>
 );
 
+// Unloaded stands for what is not loaded, with the heading that will stay: it has the focus.
+export const Unloaded = ({ title, problem }: { title: string; problem?: string }) => (
+  <>
+    <div class="head"><h1 tabIndex={-1}>{title}</h1></div>
+    <p class="empty" role={problem ? "alert" : undefined}>{problem || "Loading…"}</p>
+  </>
+);
+
 // save lets the browser download what the page holds.
 export function save(name: string, type: string, parts: BlobPart[]) {
   const url = URL.createObjectURL(new Blob(parts, { type }));

@@ -200,6 +200,7 @@ let position = "";
 
 function follow(since: string) {
   position = since;
+  source?.close();
   if (document.hidden) return;
   source = stream(since);
   source.addEventListener("changed", (e) => {
