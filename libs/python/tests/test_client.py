@@ -11,6 +11,7 @@ from switchyard.client._errors import Late
 from switchyard.client._http import Answer, Reader, Request
 from switchyard.client._place import Address, candidates
 from switchyard.client._questions import Questions, _Events, _Lines
+from switchyard.client._search import newest
 from switchyard.client._steps import Ask, Give, Next, Now, Open, Pause, advance
 from switchyard.client._submission import new_id, submission
 
@@ -181,6 +182,20 @@ def answer(body, status=200, **headers):
 
 
 PROBLEM = {"title": "Not Found", "status": 404, "detail": 'no job "x"', "fix": "`switchyard ps -A` lists the jobs"}
+
+
+class Values(unittest.TestCase):
+    def test_the_value_of_a_trial_is_the_newest_one(self):
+        one, half, other, nan = {"loss": 1.0}, {"loss": 0.5}, {"metrics": {"x": 1}}, float("nan")
+        lost, step = {"metrics": {"nonfinite_loss": 1}}, {"metrics": {"nonfinite_steps": 2}}
+        for epochs, want in (
+            ([one, half], 0.5), ([one, other], 1.0), ([other], None), ([], None), ([one, lost], nan), ([lost], nan), ([lost, half], 0.5),
+            ([one, lost, other], nan), ([one, step], nan), ([step, one], 1.0), ([one, step, other], 1.0),
+        ):
+            with self.subTest(epochs=epochs):
+                self.assertEqual(str(want), str(newest("loss", epochs)))
+        accuracy = [{"metrics": {"accuracy": 0.75}}, {"metrics": {"nonfinite_accuracy": 1, "accuracy": 0.5}}]
+        self.assertEqual(0.5, newest("accuracy", accuracy))
 
 
 class Asking(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from switchyard.client import _steps
 from switchyard.client._errors import Error
 from switchyard.client._http import Request
 from switchyard.client._questions import ENDED, PREFIX, Questions
-from switchyard.client._records import Held, Job, Parameter, Suggestion
+from switchyard.client._records import Epoch, Held, Job, Parameter, Suggestion
 from switchyard.client._space import Params, Space, filled
 from switchyard.client._steps import Question
 
@@ -167,11 +168,27 @@ class Search:
             self.tell(trial, None, True)
             return
         epochs = yield from self._questions.epochs(job)
-        values = [epoch.get("loss") if self._objective == "loss" else epoch.get("metrics", {}).get(self._objective) for epoch in epochs]
-        told = [value for value in values if value is not None]
-        if not told:
+        value = newest(self._objective, epochs)
+        if value is None:
             raise Error(
                 "job %s reported no %s at the end of an epoch: report it, by job.report(%s=...), or tell the trial yourself"
                 % (job["id"], self._objective, self._objective)
             )
-        self.tell(trial, told[-1], False)
+        if math.isnan(value):
+            trial.message = "%s is no number" % self._objective
+        self.tell(trial, value, False)
+
+
+def newest(objective: str, epochs: Sequence[Epoch]) -> Optional[float]:
+    """The newest value of the objective: NaN where it is no number any more, None if it was never reported.
+
+    The losses of steps count for the newest epoch alone: a step that went wrong says nothing of the epochs after it.
+    """
+    for epoch in reversed(epochs):
+        metrics = epoch.get("metrics", {})
+        value = epoch.get("loss") if objective == "loss" else metrics.get(objective)
+        if value is not None:
+            return value
+        if metrics.get("nonfinite_" + objective) or epoch is epochs[-1] and metrics.get("nonfinite_steps"):
+            return math.nan
+    return None
