@@ -339,6 +339,35 @@ func TestABundleComesBackAsItWas(t *testing.T) {
 	}
 }
 
+// A bundle may be attached to a report of a fault, which everybody reads.
+func TestABundleHasNoSecrets(t *testing.T) {
+	const secret = "t0k3n"
+	notify := []train.NotifySpec{{Webhook: "https://example.org/" + secret}, {Mail: secret + "@example.org"}}
+	spec := train.Spec{
+		Name: "a", Command: []string{"python3", secret}, Env: map[string]string{"KEY": secret}, SecretEnv: map[string]string{"KEY": "file:" + secret},
+		DataURL: "https://example.org/set?sig=" + secret, Notify: notify,
+	}
+	s := &story{t: t}
+	s.admit(0, "a", func(s *train.Spec) { *s = spec })
+	s.tell(1, "a", event.FactEditDecided, event.EditDecided{Edit: train.Edit{Set: train.Editable{Notify: notify}}, Reason: secret})
+	var file bytes.Buffer
+	w, err := NewWriter(&file, History{Manifest: Manifest{Version: bundleVersion}, Facts: s.facts}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := decision.Input{Version: decision.InputVersion, Generation: 1, State: plan.State{Jobs: []plan.Job{{ID: "a", Spec: spec}}}}
+	if err := errors.Join(w.Input(input), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := gzip.NewReader(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(unpacked); err != nil || strings.Contains(string(text), secret) || !strings.Contains(string(text), "edit_decided") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
 // A bundle of some hundred kilobytes that unpacks to gigabytes, or to millions of empty records, is refused in words.
 func TestABundleThatGrowsIsRefused(t *testing.T) {
 	for name, test := range map[string]struct{ file, begin, body, want string }{

@@ -26,11 +26,12 @@ func redactFact(body any) {
 	case *event.CancelRequested:
 		b.Reason = ""
 	case *event.EditDecided:
-		b.Reason = ""
+		b.Reason, b.Set.Notify = "", nil
 	}
 }
 
-// redactSpec keeps the names of variables and the program, but not their values and its arguments.
+// redactSpec keeps the names of variables and the program, but not their values and its arguments. The URL of a webhook
+// is its password, and an address of data may be a signed one.
 func redactSpec(s train.Spec) train.Spec {
 	if len(s.Env) > 0 {
 		env := make(map[string]string, len(s.Env))
@@ -39,7 +40,10 @@ func redactSpec(s train.Spec) train.Spec {
 		}
 		s.Env = env
 	}
-	s.SecretEnv = nil
+	s.SecretEnv, s.Notify = nil, nil
+	if s.DataURL != "" {
+		s.DataURL = Redacted
+	}
 	if n := len(s.Command) - 1; n > 0 {
 		s.Command = []string{s.Command[0], fmt.Sprintf("(%d arguments redacted)", n)}
 	}
