@@ -149,8 +149,7 @@ func (r *ExperimentRecord) lacks(t *Trial) string {
 }
 
 // Best returns the best newest result of trials that have not failed or diverged and break no constraint, the earliest
-// of equals; nil if there is none. An objective divided by the time or energy of the training so far falls as a
-// training goes on, so only trials that came furthest compare.
+// of equals; nil if there is none.
 func (r *ExperimentRecord) Best() *Result {
 	var best *Result
 	for i := range r.Trials {
@@ -159,14 +158,20 @@ func (r *ExperimentRecord) Best() *Result {
 		if last == nil || t.State == TrialFailed {
 			continue
 		}
-		further := best != nil && r.Experiment.Objective.Per != PerNothing && last.Epoch != best.Epoch
-		switch {
-		case last.Broken || math.IsNaN(last.Value):
-		case best == nil, further && last.Epoch > best.Epoch, !further && r.Experiment.Objective.Better(last.Value, best.Value):
+		if !last.Broken && !math.IsNaN(last.Value) && (best == nil || r.Experiment.Objective.Surpasses(*last, *best)) {
 			best = last
 		}
 	}
 	return best
+}
+
+// Surpasses reports whether a result is better than another one. An objective divided by the time or energy of the
+// training so far falls as a training goes on, so the one that came further is.
+func (o Objective) Surpasses(x, than Result) bool {
+	if o.Per != PerNothing && x.Epoch != than.Epoch {
+		return x.Epoch > than.Epoch
+	}
+	return o.Better(x.Value, than.Value)
 }
 
 // Better reports whether a value of the objective is better than another one.

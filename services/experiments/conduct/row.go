@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -84,29 +83,20 @@ func short(value any) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// Progress returns the best score reached by any trial, at each time at which it improved. Trials that failed or broke
-// a constraint do not count.
-func (r *Record) Progress() []Moment {
-	var all []Moment
-	for i, t := range r.History() {
-		for _, d := range r.Trials[i].Done {
-			if score, there := t.At(d.Epoch); there && t.State != search.Failed && !math.IsInf(score, -1) {
-				all = append(all, Moment{d.At, score})
-			}
+// Progress returns the best result reached by any trial each time that it improved. Trials that failed, and results
+// that break a constraint, do not count.
+func (r *Record) Progress() []contract.Result {
+	var all, better []contract.Result
+	for i := range r.Trials {
+		if t := &r.Trials[i]; t.State != search.Failed {
+			all = append(all, (*contract.ExperimentRecord)(r).Results(t)...)
 		}
 	}
-	slices.SortFunc(all, func(x, y Moment) int { return x.At.Compare(y.At) })
-	var better []Moment
-	for _, m := range all {
-		if len(better) == 0 || m.Score > better[len(better)-1].Score {
-			better = append(better, m)
+	slices.SortStableFunc(all, func(x, y contract.Result) int { return x.At.Compare(y.At) })
+	for _, one := range all {
+		if !one.Broken && (len(better) == 0 || r.Experiment.Objective.Surpasses(one, better[len(better)-1])) {
+			better = append(better, one)
 		}
 	}
 	return better
-}
-
-// Moment is a score and the time when it was reached.
-type Moment struct {
-	At    time.Time
-	Score float64
 }

@@ -56,7 +56,7 @@ func TestProgressLeavesOutWhatDoesNotCount(t *testing.T) {
 	r.Trials = []contract.Trial{
 		{ID: 0, State: search.Ended, Done: done(0.5, 1)}, {ID: 1, State: search.Ended, Done: done(0.6, 2)}, {ID: 2, State: search.Failed, Done: done(0.7, 1)},
 	}
-	if got := r.Progress(); len(got) != 1 || got[0].Score != 0.5 {
+	if got := r.Progress(); len(got) != 1 || got[0].Value != 0.5 {
 		t.Errorf("progress %+v", got)
 	}
 }

@@ -234,7 +234,7 @@ func (e *Experiment) course(objective contract.Objective) []Improvement {
 		}
 	}
 	slices.SortStableFunc(all, func(x, y result) int { return x.at.At.Compare(y.at.At) })
-	course := []Improvement{}
+	course, best := []Improvement{}, contract.Result{}
 	spent, joules := map[int]float64{}, 0.0
 	for _, o := range all {
 		joules += max(o.at.Joules-spent[o.trial.ID], 0)
@@ -242,7 +242,9 @@ func (e *Experiment) course(objective contract.Objective) []Improvement {
 		if o.at.Broken || o.trial.State == contract.TrialFailed {
 			continue
 		}
-		if n := len(course); n == 0 || objective.Better(o.at.Value, course[n-1].Value) {
+		result := contract.Result{Epoch: o.at.Epoch, Value: o.at.Value}
+		if len(course) == 0 || objective.Surpasses(result, best) {
+			best = result
 			course = append(course, Improvement{At: o.at.At, Seconds: o.at.At.Sub(e.SubmittedAt).Seconds(), Joules: joules, Trial: o.trial.ID, Value: o.at.Value})
 		}
 	}

@@ -69,3 +69,27 @@ func TestADivergedTrialHasNoValue(t *testing.T) {
 		t.Errorf("%+v", shown)
 	}
 }
+
+// An objective per joule falls as a training goes on: only those that came furthest compare, at any time.
+func TestTheCourseOfAnObjectivePerJouleEndsAtTheBest(t *testing.T) {
+	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	epoch := func(n, minute int, accuracy float64) contract.TrialEpoch {
+		at := begin.Add(time.Duration(minute) * time.Minute)
+		return contract.TrialEpoch{Epoch: n, At: at, Seconds: 60, Joules: 10 * float64(n), Metrics: map[string]float64{"accuracy": accuracy}}
+	}
+	r := contract.ExperimentRecord{
+		SubmittedAt: begin, Experiment: contract.Experiment{Objective: contract.Objective{Metric: "accuracy", Per: contract.PerEnergy}},
+		Trials: []contract.Trial{
+			{ID: 0, State: contract.TrialEnded, Done: []contract.TrialEpoch{epoch(1, 1, 0.5), epoch(2, 2, 0.6)}},
+			{ID: 1, State: contract.TrialEnded, Done: []contract.TrialEpoch{epoch(1, 3, 0.9), epoch(2, 4, 0.75)}},
+		},
+	}
+	e := view.DescribeExperiment(&r)
+	var values []float64
+	for _, better := range e.Course {
+		values = append(values, better.Value)
+	}
+	if diff := cmp.Diff([]float64{0.05, 0.03, 0.0375}, values); diff != "" || *e.Best != 0.0375 {
+		t.Errorf("best %v, course %s", *e.Best, diff)
+	}
+}

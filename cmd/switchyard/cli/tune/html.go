@@ -65,7 +65,7 @@ func drawResults(r conduct.Record) []render.Figure {
 func progressOf(r conduct.Record) []chart.Point {
 	var points []chart.Point
 	for _, one := range r.Progress() {
-		points = append(points, chart.Point{X: one.At.Sub(r.SubmittedAt).Seconds(), Y: r.Own(one.Score)})
+		points = append(points, chart.Point{X: one.At.Sub(r.SubmittedAt).Seconds(), Y: one.Value})
 	}
 	if r.Over() && len(points) > 0 {
 		points = append(points, chart.Point{X: r.EndedAt.Sub(r.SubmittedAt).Seconds(), Y: points[len(points)-1].Y})
