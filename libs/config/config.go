@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/strict"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // EnvPrefix begins every environment variable that is a setting: SWITCHYARD_LOG_LEVEL is --log-level.
@@ -302,7 +303,7 @@ func (s *Setting) Shown(words string) *Setting {
 func (s *Setting) OneOf(choices ...string) *Setting {
 	s.choices = choices
 	if !strings.Contains(s.Help, choices[0]) {
-		s.flag.Usage += ": " + listed(choices)
+		s.flag.Usage += ": " + train.JoinOr(choices)
 	}
 	return s
 }
@@ -415,7 +416,7 @@ func (s *Setting) validate() []error {
 		if hint != "" {
 			hint = " (" + hint + ")"
 		}
-		wrong("want %s%s", listed(s.choices), hint)
+		wrong("want %s%s", train.JoinOr(s.choices), hint)
 	}
 	if s.number != nil {
 		if x := s.number(); !(s.low == nil || x >= *s.low) || !(s.high == nil || x <= *s.high) {
@@ -451,13 +452,6 @@ func (s *Setting) span() string {
 		return words(*s.high) + " or less"
 	}
 	return words(*s.low) + " to " + words(*s.high)
-}
-
-func listed(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
 // Above asks for a number, or a duration in seconds, that is larger than low.

@@ -238,14 +238,3 @@ func Near(name string, known []string) string {
 	}
 	return ""
 }
-
-// Identifier reports whether a name is letters, digits and '_', and does not begin with a digit.
-func Identifier(name string) bool {
-	for i, r := range name {
-		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return name != ""
-}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/switchyard-dl/switchyard/libs/strict"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Type is the type of a parameter's value.
@@ -78,7 +79,7 @@ func types() []string {
 // declared reads one parameter. It reports errors; the rest of the parameter serves further checks.
 func declared(e *strict.Entry, p *problems) Parameter {
 	par, line := Parameter{Name: e.Key}, e.Value.Line
-	if !strict.Identifier(e.Key) {
+	if !train.Identifier(e.Key) {
 		p.add(line, "", "parameter %q: want letters, digits and '_', not beginning with a digit", e.Key)
 	}
 	var d declaration

@@ -64,7 +64,7 @@ func Placeholders(text string) iter.Seq2[string, string] {
 			}
 			i += from
 			name, after, closed := strings.Cut(rest[i+2:], "}")
-			if !closed || !isPlaceholder(name) {
+			if !closed || !ParameterName(name) {
 				from = i + 2
 				continue
 			}
@@ -76,13 +76,24 @@ func Placeholders(text string) iter.Seq2[string, string] {
 	}
 }
 
-// isPlaceholder reports whether a name may stand for a parameter.
-func isPlaceholder(name string) bool {
+// ParameterName reports whether a name may stand for a parameter.
+func ParameterName(name string) bool { return Identifier(name) && len(name) <= MaxIDLength }
+
+// Identifier reports whether a name is letters, digits and '_', and does not begin with a digit.
+func Identifier(name string) bool {
 	for i, r := range name {
 		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 		if !letter && (i == 0 || r < '0' || r > '9') {
 			return false
 		}
 	}
-	return name != "" && len(name) <= MaxIDLength
+	return name != ""
+}
+
+// JoinOr joins words by commas, and the last one by "or".
+func JoinOr(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }

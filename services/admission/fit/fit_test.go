@@ -587,7 +587,7 @@ func TestAdmittedSpecsKeepTheRules(t *testing.T) {
 			got.MinDevices <= got.MaxDevices && got.MinDevices <= 2 && (!got.SingleDevice || got.MaxDevices == 1) &&
 			(got.MaxDevices == 1 || got.Strategy == train.StrategyAllReduce) && got.Name != ""
 		for name := range got.Env {
-			ok = ok && variable(name) && !Reserved(name)
+			ok = ok && train.Identifier(name) && !Reserved(name)
 		}
 		if !ok {
 			t.Fatalf("admitted %+v", got)

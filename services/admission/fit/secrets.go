@@ -26,7 +26,7 @@ func (c *checker) secrets() {
 		_, twice := c.spec.Env[name]
 		pods := source.Kind == train.SecretObject
 		switch {
-		case !variable(name):
+		case !train.Identifier(name):
 			c.refuse("InvalidVariable", strings.ToValidUTF8(field, ""), "", "want letters, digits and '_', not beginning with a digit; found %s", quote(name))
 		case Reserved(name):
 			c.refuse("ReservedVariable", field, "leave it out: the job gets it from the scheduler", "the scheduler sets %s", name)

@@ -292,7 +292,7 @@ func (c *checker) folder(field, asked string, found Path) {
 		c.refuse("RelativePath", field, "", "want an absolute path, found %s", quote(asked))
 	case !c.inRoots(found): // whatever is there, or is not
 		c.refuse("OutsideRoots", field,
-			"use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root",
+			"use a folder below "+train.JoinOr(c.paths.Roots)+", or ask the operator for --allow-root",
 			"%s lies outside the allowed folders", quote(asked))
 	case found.Fault != "":
 		c.missing("NoSuchFolder", field, "create it first, readable for the scheduler", asked, found)
@@ -317,13 +317,6 @@ func (c *checker) inRoots(p Path) bool {
 	return slices.ContainsFunc(c.paths.Roots, func(root string) bool { return under(p.Resolved, root) })
 }
 
-func listed(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}
-
 func (c *checker) environment() {
 	for _, name := range slices.Sorted(maps.Keys(c.spec.Env)) {
 		field := "env." + name
@@ -331,7 +324,7 @@ func (c *checker) environment() {
 			field = field[:100]
 		}
 		switch {
-		case !variable(name):
+		case !train.Identifier(name):
 			c.refuse("InvalidVariable", strings.ToValidUTF8(field, ""), "",
 				"want letters, digits and '_', not beginning with a digit; found %s", quote(name))
 		case Reserved(name):
@@ -341,16 +334,6 @@ func (c *checker) environment() {
 			c.refuse("InvalidText", field, "put the text into a file of the job's folders", "has several lines, which the environment of a container cannot hold")
 		}
 	}
-}
-
-func variable(name string) bool {
-	for i, r := range name {
-		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return name != ""
 }
 
 // Reserved reports whether the scheduler itself sets an environment variable. Parameters of trials,
@@ -546,7 +529,7 @@ func (c *checker) oneOf(field, found string, known ...string) {
 	if near := train.NearMiss(found, known); near != "" && len(found) <= MaxNameLength {
 		hint = "did you mean " + near + "?"
 	}
-	c.refuse("UnknownValue", field, hint, "want %s, found %s", listed(known), quote(found))
+	c.refuse("UnknownValue", field, hint, "want %s, found %s", train.JoinOr(known), quote(found))
 }
 
 func (c *checker) ports() {

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
-	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -196,6 +195,3 @@ const (
 	epochsWord = contract.EpochsWord
 	batchSize  = contract.BatchSizeParameter
 )
-
-// identifier reports whether s may name a parameter.
-func identifier(s string) bool { return strict.Identifier(s) && len(s) <= train.MaxIDLength }

@@ -113,7 +113,7 @@ func (r *reader) space(n *strict.Node) search.Space {
 func (r *reader) parameterName(key *strict.Entry, space search.Space) {
 	name := key.Key
 	switch {
-	case !identifier(name):
+	case !train.ParameterName(name):
 		r.AddAt(key.Position, strict.CodeValue, "space", "", "parameter %.80q: want letters, digits and '_', not beginning with a digit", name)
 	case name == epochsWord || slices.Contains(train.SettingNames(), name):
 		r.AddAt(key.Position, strict.CodeValue, "space."+name, "", "has a meaning of its own: choose another name, or give it in system")
