@@ -89,6 +89,12 @@ func Exists(path string) bool {
 	return err == nil
 }
 
+// IsFolder reports whether there is a folder at a path, or a link to one.
+func IsFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // MakeFolder makes a folder for this user alone, and those above it.
 func MakeFolder(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {

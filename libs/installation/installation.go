@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"time"
 
@@ -20,6 +21,14 @@ import (
 
 // DefaultURL is the bus that is used if nothing names another.
 const DefaultURL = "nats://127.0.0.1:4222"
+
+// CurrentUser returns the user of this process, named as admission names users.
+func CurrentUser() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid%d", os.Getuid())
+}
 
 // DataDir returns the default data folder: $XDG_STATE_HOME/switchyard, else ~/.local/state/switchyard, else a folder in
 // the system's temporary folder.

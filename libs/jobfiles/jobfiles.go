@@ -125,7 +125,7 @@ var errMoved = errors.New("is not the folder that the job was started with")
 // folder, may have put a link in its place: what that leads to may be the service's to read, and not theirs. It opens
 // only the job's own folders of the data folder, unless the rights of its user keep it from those of others.
 func Open(l installation.Layout, job train.JobID, folder string) (*os.Root, error) {
-	if !isFolder(folder) {
+	if !installation.IsFolder(folder) {
 		return nil, fmt.Errorf("open %s: %w", folder, fs.ErrNotExist)
 	}
 	root, err := os.OpenRoot(folder)
@@ -149,7 +149,7 @@ func Open(l installation.Layout, job train.JobID, folder string) (*os.Root, erro
 // find returns the folders of a job that are there.
 func find(l installation.Layout, job train.JobID) rpc.Folders {
 	var f rpc.Folders
-	if !isFolder(l.Own(job)) {
+	if !installation.IsFolder(l.Own(job)) {
 		return f
 	}
 	f.Job = l.Own(job)
@@ -167,11 +167,6 @@ func named(job train.JobID, checkpoints string) string {
 		return link
 	}
 	return checkpoints
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // list returns the newest files. In a folder that the user named or uploaded, those that were there before the job are

@@ -3,7 +3,6 @@ package settings
 import (
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/config"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -63,7 +63,7 @@ func (c *Admission) Declare(set *config.Set) {
 		}
 		return nil
 	})
-	s.String(&c.IdentityUser, "identity-user", operatingSystemUser(), "user of every submission").Shown("the user of the process").
+	s.String(&c.IdentityUser, "identity-user", installation.CurrentUser(), "user of every submission").Shown("the user of the process").
 		Check(func() error { return name(c.IdentityUser) })
 	s.String(&c.IdentityTenant, "identity-tenant", "default", "tenant of every submission").Check(func() error { return name(c.IdentityTenant) })
 	s.Bool(&c.TrustBodies, "trust-bodies", false,
@@ -118,11 +118,4 @@ func defaultRoots() []string {
 		roots = append(roots, filepath.Clean(home))
 	}
 	return roots
-}
-
-func operatingSystemUser() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return fmt.Sprintf("uid%d", os.Getuid())
 }

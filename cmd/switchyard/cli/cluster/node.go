@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -86,7 +87,7 @@ func removeNodes(ctx context.Context, a *console.Console, y console.Yard, names 
 	waiting, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	for _, n := range nodes {
-		if err := o.giveOne(waiting, y, n, event.RemoveRequested{By: console.CurrentUser(), Reason: reason}); err != nil {
+		if err := o.giveOne(waiting, y, n, event.RemoveRequested{By: installation.CurrentUser(), Reason: reason}); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.Stdout, "node %s is removed\n", n.ID)
@@ -149,7 +150,7 @@ func (o order) give(ctx context.Context, a *console.Console, y console.Yard, nam
 	if err != nil {
 		return err
 	}
-	r := event.NodeRequest{By: console.CurrentUser(), Reason: f.reason}
+	r := event.NodeRequest{By: installation.CurrentUser(), Reason: f.reason}
 	for _, d := range f.devices {
 		r.Devices = append(r.Devices, train.DeviceID(d))
 	}

@@ -182,7 +182,7 @@ func (f compatFlags) spec(name string, given func(flag string) bool) (train.Spec
 		return s, err
 	}
 	// Jobs find the datasets folder of their user's home at /data.
-	if home, found := os.LookupEnv("HOME"); found && isFolder(filepath.Join(home, "datasets")) {
+	if home, found := os.LookupEnv("HOME"); found && installation.IsFolder(filepath.Join(home, "datasets")) {
 		s.DatasetsDir = filepath.Join(home, "datasets")
 	}
 	// Without an estimate nobody knows how much of a GPU to set aside.
@@ -204,11 +204,6 @@ func (f compatFlags) spec(name string, given func(flag string) bool) (train.Spec
 		}
 	}
 	return s, nil
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // truth reads a boolean in any usual spelling.

@@ -12,11 +12,11 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -52,7 +52,7 @@ func admit(t *testing.T, b *bus.Bus) <-chan train.Spec {
 			specs <- spec
 			kv, err := bus.OpenKV(ctx, b, contract.Jobs)
 			if err == nil {
-				spec.User = console.CurrentUser()
+				spec.User = installation.CurrentUser()
 				_, err = kv.Swap(ctx, m.Parsed.ID, train.Job{ID: train.JobID(m.Parsed.ID), Spec: spec, State: train.StateQueued, SubmittedAt: m.Stored, Message: "waits"}, 0)
 			}
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -47,7 +48,7 @@ func compatStateCommand(a *console.Console) *cobra.Command {
 func compatState(ctx context.Context, a *console.Console, y console.Yard, o stateOptions, now time.Time) error {
 	q := view.Query{Newest: o.newest}
 	if !o.allUsers {
-		q.User = console.CurrentUser()
+		q.User = installation.CurrentUser()
 	}
 	page, err := y.Jobs(ctx, q)
 	if err != nil {

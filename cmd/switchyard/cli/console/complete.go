@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
@@ -52,7 +53,7 @@ const completed = 200
 // these fits.
 func (a *Console) CompleteJobs() Completer {
 	return a.complete(func(ctx context.Context, y Yard, given []string, begun string) []cobra.Completion {
-		for _, user := range []string{CurrentUser(), ""} {
+		for _, user := range []string{installation.CurrentUser(), ""} {
 			page, err := y.Jobs(ctx, view.Query{User: user, Newest: completed, NoRejected: true})
 			if err != nil {
 				return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/rehearse"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/rpc"
@@ -347,7 +348,7 @@ func findJob(ctx context.Context, b *bus.Bus, x *index.Index, ref string, unknow
 	if err := Load(ctx, b, x.Jobs); err != nil {
 		return job, false, err
 	}
-	found, err := view.Find(x, ref, CurrentUser())
+	found, err := view.Find(x, ref, installation.CurrentUser())
 	if err == nil {
 		return *found, true, nil
 	}

@@ -321,7 +321,7 @@ func noExperiment(id string, unknown int) error {
 func jobPath(ref string) string { return api.Prefix + "/jobs/" + url.PathEscape(ref) }
 
 // asUser is the query of a reference to a job, which means the newest job of this user first.
-func asUser() url.Values { return api.Encode(view.Query{User: CurrentUser()}) }
+func asUser() url.Values { return api.Encode(view.Query{User: installation.CurrentUser()}) }
 
 func (y onSocket) ask(ctx context.Context, path string, query url.Values, unknown int, answer any) (position string, err error) {
 	return y.send(ctx, http.MethodGet, path+"?"+query.Encode(), http.NoBody, nil, unknown, answer)

@@ -3,9 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/user"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -90,12 +87,4 @@ func LastIfThere[T any](ctx context.Context, b *bus.Bus, stream string, subject 
 	}
 	body, err = event.Decode[T](m.Data)
 	return body, err == nil, err
-}
-
-// CurrentUser returns the user of this process, named as admission names users.
-func CurrentUser() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return fmt.Sprintf("uid%d", os.Getuid())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -77,7 +78,7 @@ func Cancel(ctx context.Context, a *console.Console, y console.Yard, refs []stri
 			continue
 		}
 		life := fmt.Sprintf("cancel/%d", j.Resumed) // a repeated request counts once in each life of a job
-		request := event.JobFact(j.ID, event.FactCancelRequested, life, event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		request := event.JobFact(j.ID, event.FactCancelRequested, life, event.CancelRequested{By: installation.CurrentUser(), Reason: o.reason})
 		if _, err := y.Publish(ctx, request); err != nil {
 			errs = append(errs, fmt.Errorf("job %s: %w", j.ID, err))
 			continue

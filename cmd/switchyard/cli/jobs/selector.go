@@ -13,6 +13,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/api"
@@ -46,7 +47,7 @@ func (s *selector) query(everybody bool) (view.Query, error) {
 	case everybody && s.user != "":
 		return q, exit.Errorf(exit.Usage, "leave out one of them", "want --user %s or the jobs of all users, found both", s.user)
 	case !everybody && s.user == "":
-		q.User = console.CurrentUser()
+		q.User = installation.CurrentUser()
 	}
 	if q.States, err = api.States(s.states); err != nil {
 		unknown, _ := errors.AsType[*api.UnknownStateError](err)

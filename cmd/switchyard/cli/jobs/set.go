@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/explain"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -62,7 +63,7 @@ Exit codes: 0 all jobs have the new values, 1 a job is unknown or refuses them, 
 			if err := c.check(refs); err != nil {
 				return err
 			}
-			request.By, request.Reason = console.CurrentUser(), reason
+			request.By, request.Reason = installation.CurrentUser(), reason
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return set(ctx, a, y, refs, c, request) })
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -121,7 +122,7 @@ func TestCancel(t *testing.T) {
 		t.Fatalf("exit %d, %q, %q", code, out, stderr)
 	}
 	for range 2 {
-		if r := <-requests; r.By != console.CurrentUser() || r.Reason != "no longer needed" {
+		if r := <-requests; r.By != installation.CurrentUser() || r.Reason != "no longer needed" {
 			t.Errorf("%+v", r)
 		}
 	}

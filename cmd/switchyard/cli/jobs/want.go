@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/web/view"
@@ -117,7 +118,7 @@ Exit codes: 0 the requests are followed, 1 a job is unknown or refuses it, or no
 			if err := o.check(refs); err != nil {
 				return err
 			}
-			o.By = console.CurrentUser()
+			o.By = installation.CurrentUser()
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error { return v.ask(ctx, a, y, refs, o) })
 		},
 	}

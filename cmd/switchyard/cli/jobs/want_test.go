@@ -9,11 +9,11 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 	"github.com/switchyard-dl/switchyard/services/admission/register"
@@ -141,10 +141,10 @@ func TestVerbsChooseJobs(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	mine := clitest.Bert()
-	mine.ID, mine.Spec.User, mine.Spec.Project = "mine-1", console.CurrentUser(), "thesis"
+	mine.ID, mine.Spec.User, mine.Spec.Project = "mine-1", installation.CurrentUser(), "thesis"
 	clitest.PutJob(t, s.Bus, mine)
 	silent := clitest.Resnet()
-	silent.ID, silent.Spec.User, silent.Spec.Project = "mine-2", console.CurrentUser(), "thesis"
+	silent.ID, silent.Spec.User, silent.Spec.Project = "mine-2", installation.CurrentUser(), "thesis"
 	clitest.PutJob(t, s.Bus, silent)
 	clitest.Put(t, s.Bus, contract.Attempts, "mine-2", train.Attempt{Job: "mine-2", Number: 2, Node: "gpu1", Phase: train.PhaseRunning, StartedAt: clitest.Ago(time.Hour)})
 	fold(t, s.Bus)

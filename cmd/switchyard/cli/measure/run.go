@@ -17,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/progress"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -123,7 +124,7 @@ func followRun(ctx context.Context, a *console.Console, c *progress.Run, facts <
 
 // giveUp cancels a run.
 func giveUp(ctx context.Context, a *console.Console, b *bus.Bus, id train.JobID) {
-	request := event.JobFact(id, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: "the measurement was interrupted"})
+	request := event.JobFact(id, event.FactCancelRequested, "cancel", event.CancelRequested{By: installation.CurrentUser(), Reason: "the measurement was interrupted"})
 	if _, err := console.OnBus(b, time.Now).Publish(context.WithoutCancel(ctx), request); err != nil {
 		a.Say("cancel job %s: %v", id, err)
 	}

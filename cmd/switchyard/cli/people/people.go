@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/access"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/render"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
@@ -39,7 +40,7 @@ users of the installation's own tenant. The roles, and what each may do, are in 
 				return exit.Usagef("%v", err)
 			}
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
-				return ask(ctx, a, y, event.EntityUser, args[0], event.UserSet{Role: r, Tenant: tenant, By: console.CurrentUser()}, func(ctx context.Context, y console.Yard) (uint64, error) {
+				return ask(ctx, a, y, event.EntityUser, args[0], event.UserSet{Role: r, Tenant: tenant, By: installation.CurrentUser()}, func(ctx context.Context, y console.Yard) (uint64, error) {
 					return sequenceOf(ctx, y.Users, func(p *access.Person) (string, uint64) { return p.Name, p.Sequence }, args[0])
 				})
 			})
@@ -99,7 +100,7 @@ go on, and others wait for the first of the next month (UTC).`,
 						}
 					}
 				}
-				return ask(ctx, a, y, event.EntityTenant, args[0], event.TenantSet{Bounds: bounds, By: console.CurrentUser()}, func(ctx context.Context, y console.Yard) (uint64, error) {
+				return ask(ctx, a, y, event.EntityTenant, args[0], event.TenantSet{Bounds: bounds, By: installation.CurrentUser()}, func(ctx context.Context, y console.Yard) (uint64, error) {
 					return sequenceOf(ctx, y.Tenants, func(t *access.Tenant) (string, uint64) { return t.Name, t.Sequence }, args[0])
 				})
 			})

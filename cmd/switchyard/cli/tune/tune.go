@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
@@ -229,7 +230,7 @@ func tuneStopCommand(a *console.Console) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withExperiment(a, cmd, args[0], func(ctx context.Context, y console.Yard, r conduct.Record) (err error) {
 				if !r.Over() {
-					body := event.ExperimentStopRequested{By: console.CurrentUser(), Reason: reason}
+					body := event.ExperimentStopRequested{By: installation.CurrentUser(), Reason: reason}
 					if _, err := y.Publish(ctx, event.TuneFact(r.ID, event.FactStopRequested, "stop", body)); err != nil {
 						return err
 					}
