@@ -68,22 +68,11 @@ func Dial[Q any](ctx context.Context, b *Bus, subject string, question Q) (*Pipe
 // AnswerPipes opens pipes to the clients that ask on a subject, until ctx ends. accept returns what works with a pipe,
 // which is then closed, or an error, which the client receives as its text.
 func AnswerPipes[Q any](ctx context.Context, b *Bus, subject string, accept func(context.Context, Q) (func(context.Context, *Pipe), error)) error {
-	messages := make(chan *nats.Msg, 64)
-	sub, err := b.nc.ChanQueueSubscribe(subject, "switchyard", messages)
-	if err != nil {
-		return fmt.Errorf("serve %s: %w", subject, err)
-	}
-	defer func() { _ = sub.Unsubscribe() }()
 	var open conc.WaitGroup
 	defer open.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case m := <-messages:
-			open.Go(func() { answerPipe(ctx, b, m, accept) })
-		}
-	}
+	return b.serve(ctx, subject, func(m *nats.Msg) {
+		open.Go(func() { answerPipe(ctx, b, m, accept) })
+	})
 }
 
 func answerPipe[Q any](ctx context.Context, b *Bus, m *nats.Msg, accept func(context.Context, Q) (func(context.Context, *Pipe), error)) {

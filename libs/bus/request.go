@@ -95,6 +95,11 @@ func answerer(subject string) string {
 // Answer serves requests on a subject until ctx ends. The caller receives the text of an error, and its kind if it
 // is an rpc.Refusal or another fs.ErrNotExist or fs.ErrInvalid.
 func Answer[Q, A any](ctx context.Context, b *Bus, subject string, f func(context.Context, Q) (A, error)) error {
+	return b.serve(ctx, subject, func(m *nats.Msg) { answerOne(ctx, b, m, f) })
+}
+
+// serve calls f with the requests on a subject, of which each goes to one process, until ctx ends.
+func (b *Bus) serve(ctx context.Context, subject string, f func(*nats.Msg)) error {
 	messages := make(chan *nats.Msg, 64)
 	sub, err := b.nc.ChanQueueSubscribe(subject, "switchyard", messages)
 	if err != nil {
@@ -106,7 +111,7 @@ func Answer[Q, A any](ctx context.Context, b *Bus, subject string, f func(contex
 		case <-ctx.Done():
 			return nil
 		case m := <-messages:
-			answerOne(ctx, b, m, f)
+			f(m)
 		}
 	}
 }
