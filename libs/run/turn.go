@@ -29,11 +29,11 @@ func work(ctx context.Context, s Service, p Process) error {
 	defer unlock()
 	b, err := p.open(ctx)
 	if err != nil {
-		return dropAtStop(ctx, err)
+		return DropAtStop(ctx, err)
 	}
 	defer b.Close()
 	if _, err := p.guards.of(ctx, p); err != nil {
-		return dropAtStop(ctx, err)
+		return DropAtStop(ctx, err)
 	}
 	p.Check("bus", b.Ready)
 	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_lease_term", Help: "The term in which this process holds the lease of its service; 0 while it stands by."})
@@ -76,7 +76,8 @@ func serve(ctx context.Context, s Service, p Process) error {
 // restartAfter is the pause before a service begins again.
 const restartAfter = time.Second
 
-func dropAtStop(ctx context.Context, err error) error {
+// DropAtStop returns nil if ctx has ended: errors that a requested stop leaves behind do not matter.
+func DropAtStop(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}

@@ -91,16 +91,16 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	defer unlock()
 	b, err := p.Connect(ctx)
 	if err != nil {
-		return stopped(ctx, err)
+		return run.DropAtStop(ctx, err)
 	}
 	defer b.Close()
 	owned, err := s.own(ctx, p, b)
 	if err != nil {
-		return stopped(ctx, err)
+		return run.DropAtStop(ctx, err)
 	}
 	on, err := s.openPlatform(ctx, p, b)
 	if err != nil {
-		return stopped(ctx, err)
+		return run.DropAtStop(ctx, err)
 	}
 	if on.local != nil {
 		defer on.local.Close()
@@ -108,11 +108,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	on.acts = owned.holds
 	e, err := s.open(ctx, p, b, on)
 	if err != nil {
-		return stopped(ctx, err)
+		return run.DropAtStop(ctx, err)
 	}
 	plans := &planFollower{bus: b, log: p.Log, cache: e.cache, metrics: e.metrics}
 	if plans.fence, err = openFence(p.Common.DataDir); err != nil {
-		return stopped(ctx, err)
+		return run.DropAtStop(ctx, err)
 	}
 	defer func() { _ = plans.fence.file.Close() }()
 	loops := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
@@ -130,7 +130,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	loops.Go(func(ctx context.Context) error { return on.backend.Run(ctx, e.cache.queue.add) })
 	loops.Go(func(ctx context.Context) error { return e.loop(ctx, p.Started) })
-	return stopped(ctx, loops.Wait())
+	return run.DropAtStop(ctx, loops.Wait())
 }
 
 // answerLogs serves the logs of this machine's jobs. A job that has ended is dropped from the cache, or is about to be.
@@ -179,14 +179,6 @@ func recordConditions(ctx context.Context, pods *kube.Backend, records *bus.KV[t
 	return pods.RecordConditions(ctx, known, func(ctx context.Context, id train.NodeID, c train.NodeCondition) error {
 		return records.Put(ctx, string(id), c)
 	})
-}
-
-// stopped returns nil if ctx has ended: errors that a requested stop leaves behind do not matter.
-func stopped(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	return nil
 }
 
 // platform is where attempts run.
