@@ -96,16 +96,27 @@ type route struct {
 func (a *API) routes() []route {
 	return []route{
 		{http.MethodGet, "/has_to_stop/{capability}", a.hasToStop},
-		{http.MethodPost, "/profiling/{capability}", a.profiling},
-		{http.MethodPost, "/end_epoch/{capability}", a.endEpoch},
+		{http.MethodPost, "/profiling/{capability}", reading(a.profiling)},
+		{http.MethodPost, "/end_epoch/{capability}", reading(a.endEpoch)},
 		{http.MethodPost, "/signal_end/{capability}", a.signalEnd},
-		{http.MethodPost, "/v1/jobs/{capability}/steps", a.steps},
-		{http.MethodPost, "/v1/jobs/{capability}/epochs", a.epochs},
-		{http.MethodPost, "/v1/jobs/{capability}/checkpoints", a.checkpoints},
-		{http.MethodPost, "/v1/jobs/{capability}/progress", a.progress},
+		{http.MethodPost, "/v1/jobs/{capability}/steps", reading(a.steps)},
+		{http.MethodPost, "/v1/jobs/{capability}/epochs", reading(a.epochs)},
+		{http.MethodPost, "/v1/jobs/{capability}/checkpoints", reading(a.checkpoints)},
+		{http.MethodPost, "/v1/jobs/{capability}/progress", reading(a.progress)},
 		{http.MethodPost, "/v1/jobs/{capability}/trainer-status", a.trainerStatus},
 		{http.MethodGet, "/v1/jobs/{capability}/control", a.control},
-		{http.MethodPost, "/v1/jobs/{capability}/end", a.end},
+		{http.MethodPost, "/v1/jobs/{capability}/end", reading(a.end)},
+	}
+}
+
+// reading has f take the body of a request that can be read and has no problem.
+func reading[B interface{ check() strict.Problems }](f func(context.Context, call, B) (answer, *refusal)) func(context.Context, call) (answer, *refusal) {
+	return func(ctx context.Context, c call) (answer, *refusal) {
+		var b B
+		if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
+			return answer{}, badRequest(problems)
+		}
+		return f(ctx, c, b)
 	}
 }
 

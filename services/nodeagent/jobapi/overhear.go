@@ -22,7 +22,7 @@ func (a *API) Overhear(ctx context.Context, attempt train.Attempt, e epochs.Epoc
 	if err != nil {
 		return fmt.Errorf("encode epoch %d of %s: %w", e.Epoch, attempt.Job, err)
 	}
-	_, refused := a.epochs(ctx, call{session: a.session(ctx, attempt), body: body, now: at})
+	_, refused := reading(a.epochs)(ctx, call{session: a.session(ctx, attempt), body: body, now: at})
 	switch {
 	case refused == nil:
 		return nil

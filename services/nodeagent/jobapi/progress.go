@@ -39,15 +39,7 @@ func (b progressBody) check() strict.Problems {
 }
 
 // progress takes progress as a heartbeat and as the ends of epochs.
-func (a *API) progress(ctx context.Context, c call) (answer, *refusal) {
-	var b progressBody
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
-	return a.takeProgress(ctx, c, b)
-}
-
-func (a *API) takeProgress(ctx context.Context, c call, b progressBody) (answer, *refusal) {
+func (a *API) progress(ctx context.Context, c call, b progressBody) (answer, *refusal) {
 	c.overheard = true
 	said := answer{json: struct{}{}, overheard: true}
 	if b.Step != nil {
@@ -135,7 +127,7 @@ func (a *API) trainerStatus(ctx context.Context, c call) (answer, *refusal) {
 	if problems := body.check(); problems != nil {
 		return answer{}, badRequest(problems)
 	}
-	return a.takeProgress(ctx, c, body)
+	return a.progress(ctx, c, body)
 }
 
 // trainerProgress reads progress from metrics. Epochs are fractions in them: 1.5 is the middle of the second one.

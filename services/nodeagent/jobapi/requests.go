@@ -130,11 +130,7 @@ func (a *API) batch(ctx context.Context, s *session) batchRecord {
 
 // profiling takes KubeProfiler's heartbeat. The last one of an epoch carries the epoch's duration and comes before
 // end_epoch.
-func (a *API) profiling(ctx context.Context, c call) (answer, *refusal) {
-	var b profile
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
+func (a *API) profiling(ctx context.Context, c call, b profile) (answer, *refusal) {
 	memory := unit.Bytes(b.MemoryMiB) * unit.MiB
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) {
@@ -154,11 +150,7 @@ func (a *API) profiling(ctx context.Context, c call) (answer, *refusal) {
 }
 
 // endEpoch takes KubeProfiler's end of an epoch.
-func (a *API) endEpoch(ctx context.Context, c call) (answer, *refusal) {
-	var b doneBody
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
+func (a *API) endEpoch(ctx context.Context, c call, b doneBody) (answer, *refusal) {
 	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{BatchIgnored: c.session.current().Batch.LocalBatch > 0})
 }
 
@@ -169,11 +161,7 @@ func (a *API) signalEnd(ctx context.Context, c call) (answer, *refusal) {
 }
 
 // steps takes a heartbeat. The answer has the wanted micro-batch, so a change need not wait for the end of an epoch.
-func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
-	var b stepsBody
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
+func (a *API) steps(ctx context.Context, c call, b stepsBody) (answer, *refusal) {
 	memory := unit.Bytes(b.MemoryBytes)
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
@@ -200,11 +188,7 @@ type beatAnswer struct {
 }
 
 // epochs takes the end of an epoch. All processes of a job may report it; the first report is recorded.
-func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
-	var b epochBody
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
+func (a *API) epochs(ctx context.Context, c call, b epochBody) (answer, *refusal) {
 	if b.Rank != 0 {
 		return answer{json: struct{}{}}, nil
 	}
@@ -254,11 +238,7 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 }
 
 // checkpoints takes a saved state.
-func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
-	var b checkpointBody
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
+func (a *API) checkpoints(ctx context.Context, c call, b checkpointBody) (answer, *refusal) {
 	attempt := c.session.attempt
 	if b.Found > 0 {
 		c.overheard = true
@@ -285,11 +265,7 @@ func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
 }
 
 // end takes the final report of an attempt.
-func (a *API) end(ctx context.Context, c call) (answer, *refusal) {
-	var b endBody
-	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
-		return answer{}, badRequest(problems)
-	}
+func (a *API) end(ctx context.Context, c call, b endBody) (answer, *refusal) {
 	change := train.AttemptReport{Ended: b.Outcome}
 	if b.EpochsDone != nil {
 		if refused := c.plausible("epochs_done", *b.EpochsDone); refused != nil {
