@@ -56,14 +56,12 @@ func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor
 		bus: b, log: log, now: func() time.Time { return time.Now().UTC() }, rates: throttle.New(),
 		running: map[string]bus.Entry[contract.ExperimentRecord]{}, wanted: map[train.JobID]train.Setting{}, published: map[event.Subject]bool{},
 	}
-	var errs [6]error
-	c.records, errs[0] = bus.OpenKV(ctx, b, contract.Experiments)
-	c.settings, errs[1] = bus.OpenKV(ctx, b, contract.Settings)
-	c.progress, errs[2] = bus.OpenKV(ctx, b, contract.EnergyProgress)
-	c.accounts, errs[3] = bus.OpenKV(ctx, b, contract.Accounts)
-	c.profiles, errs[4] = bus.OpenKV(ctx, b, contract.Profiles)
-	c.nodes, errs[5] = bus.OpenKV(ctx, b, contract.Nodes)
-	if err := errors.Join(errs[:]...); err != nil {
+	err := errors.Join(
+		bus.Open(ctx, b, contract.Experiments, &c.records), bus.Open(ctx, b, contract.Settings, &c.settings),
+		bus.Open(ctx, b, contract.EnergyProgress, &c.progress), bus.Open(ctx, b, contract.Accounts, &c.accounts),
+		bus.Open(ctx, b, contract.Profiles, &c.profiles), bus.Open(ctx, b, contract.Nodes, &c.nodes),
+	)
+	if err != nil {
 		return nil, err
 	}
 	entries, err := c.records.List(ctx)

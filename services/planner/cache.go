@@ -41,7 +41,8 @@ type cache struct {
 	// bounds are those of tenants, spendings the energy that they have used.
 	bounds    map[string]access.Tenant
 	spendings map[string]contract.Spending
-	// placed and asking are pods of no job, by UID.
+	// placed are the pods of no job for which this planner or the one before it has booked memory, asking those that
+	// wait for it, by UID. tunings are the micro-batches that these planners try.
 	placed   map[string]train.PlacedPod
 	tunings  map[string]train.Tuning
 	asking   map[string]*asking
@@ -123,13 +124,6 @@ func (p *cache) observeModel(e bus.Entry[train.Model], deleted bool) {
 	if enter(p.models, e, deleted) {
 		p.learned.Send()
 	}
-}
-
-// observeTuning takes note of the micro-batches that this planner or the one before it tries.
-func (p *cache) observeTuning(e bus.Entry[train.Tuning], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.tunings, e, deleted)
 }
 
 func (p *cache) observeJob(e bus.Entry[*train.Job], deleted bool) {

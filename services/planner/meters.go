@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -23,39 +24,37 @@ type meters struct {
 }
 
 func newMeters(r prometheus.Registerer) *meters {
+	auto := promauto.With(r)
+	gauge := func(name, help string) prometheus.Gauge {
+		return auto.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
 	m := &meters{
-		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
+		decide: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "switchyard_planner_decide_seconds", Help: "Time of one decision, without telling it.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
-		generation: prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_planner_plan_generation", Help: "Generation of the newest plan."}),
-		waiting:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_planner_waiting_jobs", Help: "Jobs that the newest plan gives nothing."}),
-		devices:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_planner_allocated_devices", Help: "Devices that the newest plan gives away."}),
-		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "switchyard_planner_conflicts_total", Help: "Plans that were not published because another planner was faster.",
-		}),
-		unpublished: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "switchyard_planner_unpublished_total", Help: "Plans that the bus did not store, since they were too large or it did not answer. The plan before stands.",
-		}),
-		recorded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "switchyard_planner_inputs_recorded_total", Help: "Published plans whose input was recorded.",
-		}),
-		unrecorded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "switchyard_planner_inputs_lost_total", Help: "Published plans whose input was not recorded: the bus was too slow, or refused it.",
-		}),
-		predictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		generation:  gauge("switchyard_planner_plan_generation", "Generation of the newest plan."),
+		waiting:     gauge("switchyard_planner_waiting_jobs", "Jobs that the newest plan gives nothing."),
+		devices:     gauge("switchyard_planner_allocated_devices", "Devices that the newest plan gives away."),
+		conflicts:   counter("switchyard_planner_conflicts_total", "Plans that were not published because another planner was faster."),
+		unpublished: counter("switchyard_planner_unpublished_total", "Plans that the bus did not store, since they were too large or it did not answer. The plan before stands."),
+		recorded:    counter("switchyard_planner_inputs_recorded_total", "Published plans whose input was recorded."),
+		unrecorded:  counter("switchyard_planner_inputs_lost_total", "Published plans whose input was not recorded: the bus was too slow, or refused it."),
+		predictions: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_planner_predictions_total",
 			Help: "First predictions of starts and ends of jobs, by whether it happened before, inside or after the interval, which should hold eight of ten.",
 		}, []string{"of", "happened"}),
+		excluded: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "switchyard_planner_excluded", Help: "Nodes and devices that get no jobs, by reason: NodeCordoned, NodeSilent, NodeSetAside and the like.",
+		}, []string{"reason"}),
 	}
-	m.excluded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "switchyard_planner_excluded", Help: "Nodes and devices that get no jobs, by reason: NodeCordoned, NodeSilent, NodeSetAside and the like.",
-	}, []string{"reason"})
 	for _, of := range []string{"start", "finish"} {
 		for _, at := range []string{"before", "inside", "after"} {
 			m.predictions.WithLabelValues(of, at)
 		}
 	}
-	r.MustRegister(m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded, m.predictions, m.excluded)
 	return m
 }
 

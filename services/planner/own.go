@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
 // ownRecords are the records of a bucket that this process alone writes. It reads them once, and again after a write
@@ -13,11 +12,6 @@ type ownRecords[V any] struct {
 	kv *bus.KV[V]
 	// known is the content of the bucket; nil if it has to be read.
 	known map[string]bus.Entry[V]
-}
-
-func openOwn[V any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[V]) (ownRecords[V], error) {
-	kv, err := bus.OpenKV(ctx, b, bucket)
-	return ownRecords[V]{kv: kv}, err
 }
 
 // load reads the bucket, if it has to be read.

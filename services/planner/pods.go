@@ -109,13 +109,6 @@ func (p *pods) store(ctx context.Context, uid string, placed train.PlacedPod) er
 	return nil
 }
 
-// observePlaced takes note of the memory that this planner or the one before it has booked.
-func (p *cache) observePlaced(e bus.Entry[train.PlacedPod], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	observe(p, p.placed, e, deleted)
-}
-
 // ask enters a request, and has the loop decide.
 func (p *cache) ask(r rpc.PodRequest, now time.Time, answer chan rpc.PodAnswer) error {
 	p.mu.Lock()

@@ -33,19 +33,10 @@ type powerLimits struct {
 }
 
 func newPowerLimits(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache, limits []float64, eta float64) (*powerLimits, error) {
-	profiles, err := openOwn(ctx, b, contract.PowerProfiles)
-	if err != nil {
-		return nil, err
-	}
-	courses, err := bus.OpenKV(ctx, b, contract.EnergyProgress)
-	if err != nil {
-		return nil, err
-	}
-	groups, err := bus.OpenKV(ctx, b, contract.Groups)
-	if err != nil {
-		return nil, err
-	}
-	return &powerLimits{bus: b, log: log, cache: known, profiles: profiles, courses: courses, groups: groups, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
+	p := &powerLimits{bus: b, log: log, cache: known, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}
+	return p, errors.Join(
+		bus.Open(ctx, b, contract.PowerProfiles, &p.profiles.kv), bus.Open(ctx, b, contract.EnergyProgress, &p.courses), bus.Open(ctx, b, contract.Groups, &p.groups),
+	)
 }
 
 // profileEvery is the interval at which the epochs of running jobs are checked.

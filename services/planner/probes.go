@@ -85,10 +85,7 @@ type prober struct {
 
 func newProber(ctx context.Context, b *bus.Bus, log *slog.Logger, s pinglist.Settings, known *cache) (*prober, error) {
 	p := &prober{settings: s, log: log, cache: known, seenPaths: map[string]train.Paths{}}
-	var errs [2]error
-	p.lists, errs[0] = bus.OpenKV(ctx, b, contract.Probes)
-	p.paths, errs[1] = bus.OpenKV(ctx, b, contract.Paths)
-	return p, errors.Join(errs[:]...)
+	return p, errors.Join(bus.Open(ctx, b, contract.Probes, &p.lists), bus.Open(ctx, b, contract.Paths, &p.paths))
 }
 
 // run keeps the lists up to date until ctx ends.

@@ -41,18 +41,11 @@ type recurrences struct {
 }
 
 func newRecurrences(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache, eta float64) (*recurrences, error) {
-	groups, err := bus.OpenKV(ctx, b, contract.Groups)
-	if err != nil {
-		return nil, err
-	}
-	ledger, err := bus.OpenKV(ctx, b, contract.Accounts)
-	if err != nil {
-		return nil, err
-	}
-	return &recurrences{
-		bus: b, log: log, cache: known, groups: groups, ledger: ledger, policy: recur.Switchyard{Prior: recur.StandardPrior()}, eta: eta,
+	r := &recurrences{
+		bus: b, log: log, cache: known, policy: recur.Switchyard{Prior: recur.StandardPrior()}, eta: eta,
 		open: map[train.JobID]train.Job{}, capped: map[train.JobID]train.Job{}, changed: tick.NewSignal(),
-	}, nil
+	}
+	return r, errors.Join(bus.Open(ctx, b, contract.Groups, &r.groups), bus.Open(ctx, b, contract.Accounts, &r.ledger))
 }
 
 // see enters a job's record.

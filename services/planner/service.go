@@ -162,8 +162,8 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Conditions, noting(known, known.conditions)),
 		follow(ctx, b, watching, known, contract.Eligibility, noting(known, known.eligible)),
 		follow(ctx, b, watching, known, contract.Tenants, noting(known, known.bounds)),
-		follow(ctx, b, watching, known, contract.PlacedPods, known.observePlaced),
-		follow(ctx, b, watching, known, contract.Tunings, known.observeTuning),
+		follow(ctx, b, watching, known, contract.PlacedPods, noting(known, known.placed)),
+		follow(ctx, b, watching, known, contract.Tunings, noting(known, known.tunings)),
 		follow(ctx, b, watching, known, contract.Rates, rates.see),
 		follow(ctx, b, watching, known, contract.Spendings, known.observeSpending, contract.SpendingKey("*")),
 	)

@@ -29,11 +29,8 @@ type tuner struct {
 }
 
 func newTuner(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache) (*tuner, error) {
-	records, err := openOwn(ctx, b, contract.TuningRounds)
-	if err != nil {
-		return nil, err
-	}
-	return &tuner{bus: b, log: log, cache: known, records: records, now: time.Now}, nil
+	t := &tuner{bus: b, log: log, cache: known, now: time.Now}
+	return t, bus.Open(ctx, b, contract.TuningRounds, &t.records.kv)
 }
 
 // tuneEvery is the interval at which the heartbeats of jobs in tuning are checked.
