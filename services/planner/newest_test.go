@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
-	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // send stores a message on the plans' subject as any client of NATS would.
@@ -130,13 +130,13 @@ func TestAQueueIsToldItsReasonsOnce(t *testing.T) {
 		return len(facts)
 	}
 	for first := range jobs {
-		l.last.Waiting = queue(first, plan.ReasonWaitingForDevices)
+		l.last.Waiting = queue(first, explain.WaitingForDevices)
 		if n, want := publish(), map[int]int{0: jobs}[first]; n != want {
 			t.Errorf("%d facts for step %d, want %d", n, first, want)
 		}
 	}
 	l = start()
-	l.last.Waiting = queue(0, plan.ReasonWaitingForDevices)
+	l.last.Waiting = queue(0, explain.WaitingForDevices)
 	if n := publish(); n != 0 {
 		t.Errorf("a planner that starts publishes %d facts", n)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/queue"
 )
 
 func TestRatesAreReadAndReadAgain(t *testing.T) {
@@ -92,7 +93,7 @@ func TestAJobWaitsForCheaperEnergy(t *testing.T) {
 	b.serve("--energy-rates", path, "--carbon-weight=1")
 	all := b.await(event.StreamPlans, func(bus.Message) bool { return true })
 	p := decode[event.PlanDecided](t, all[0]).Plan
-	if len(p.Allocations) != 1 || p.Allocations[0].Job != "other" || len(p.Waiting) != 1 || p.Waiting[0].Blockers[0].Code != plan.ReasonPostponed {
+	if len(p.Allocations) != 1 || p.Allocations[0].Job != "other" || len(p.Waiting) != 1 || p.Waiting[0].Blockers[0].Code != queue.Postponed {
 		t.Fatalf("the plan is %+v", p)
 	}
 	all = b.await(event.StreamJobs, func(m bus.Message) bool { return m.Key == "plan/1/job/patient/queued" })

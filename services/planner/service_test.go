@@ -26,6 +26,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // bench is a bus with the records of the other services in a test's hands.
@@ -158,7 +159,7 @@ func TestPlansAreMadeWhenSomethingChanges(t *testing.T) {
 	large.SubmittedAt = time.Now()
 	put(b, b.jobs, "large", large)
 	facts = b.await(event.StreamJobs, key("plan/2/job/large/queued"))
-	if told := decode[event.Queued](t, facts[1]); len(facts) != 2 || told.Position != 1 || told.Blockers[0].Code != plan.ReasonWaitingForDevices {
+	if told := decode[event.Queued](t, facts[1]); len(facts) != 2 || told.Position != 1 || told.Blockers[0].Code != explain.WaitingForDevices {
 		t.Fatalf("%d facts, told %+v", len(facts), told)
 	}
 	plans := b.await(event.StreamPlans, key("plan/2"))
@@ -181,7 +182,7 @@ func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
 	// A planner published this plan and was killed before it told anybody.
 	p := train.Plan{
 		Generation: 7, Policy: "optimus", Allocations: []train.Allocation{{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:0"}}},
-		Waiting: []train.Waiting{{Job: "next", Blockers: []train.Reason{{Code: plan.ReasonWaitingForDevices, Message: "waits"}}}},
+		Waiting: []train.Waiting{{Job: "next", Blockers: []train.Reason{{Code: explain.WaitingForDevices, Message: "waits"}}}},
 	}
 	if _, err := b.bus.PublishAfter(b.ctx, decision.Fact(p), 0); err != nil {
 		t.Fatal(err)
@@ -253,7 +254,7 @@ func TestALongLineFitsIntoOneMessage(t *testing.T) {
 	for i := range 1000 {
 		p.Allocations = append(p.Allocations, train.Allocation{
 			Job: train.JobID(fmt.Sprintf("running-%05d", i)), Node: "node-1", Devices: []train.DeviceID{train.DeviceID(fmt.Sprintf("gpu:%d", i))},
-			Reason: train.Reason{Code: plan.ReasonKept, Message: "keeps 1 device"},
+			Reason: train.Reason{Code: explain.Kept, Message: "keeps 1 device"},
 		})
 	}
 	for i := range 10_000 {

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // TestASlowWorkerIsReplaced plays executor and profiler: an attempt runs, one of its devices is found to be slow,
@@ -35,7 +36,7 @@ func TestASlowWorkerIsReplaced(t *testing.T) {
 	put(b, models, "x", model)
 	told := b.await(event.StreamJobs, key("plan/2/job/x/planned"))
 	want := []train.DeviceID{"cpu:0", "cpu:2", "cpu:3"}
-	if p := decode[event.Planned](t, told[len(told)-1]); !slices.Equal(p.Devices, want) || p.Reason.Code != plan.ReasonReplacedStraggler {
+	if p := decode[event.Planned](t, told[len(told)-1]); !slices.Equal(p.Devices, want) || p.Reason.Code != explain.ReplacedStraggler {
 		t.Fatalf("planned %+v", p)
 	}
 	// Carried out, it stays so: the next plan comes only with the next news.

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/queue"
 )
 
 // A job waits while its tenant has used the energy of its quota, and starts as soon as an operator raises it.
@@ -30,7 +30,7 @@ func TestAQuotaOfEnergyIsRaisedLive(t *testing.T) {
 	b.serve()
 	b.await(event.StreamPlans, func(m bus.Message) bool {
 		p := decode[train.Plan](t, m)
-		return len(p.Waiting) == 1 && p.Waiting[0].Blockers[0].Code == plan.ReasonEnergyQuotaReached && p.Waiting[0].StartInSeconds > 0
+		return len(p.Waiting) == 1 && p.Waiting[0].Blockers[0].Code == queue.EnergyQuotaReached && p.Waiting[0].StartInSeconds > 0
 	})
 	bound(4)
 	b.await(event.StreamPlans, func(m bus.Message) bool { return len(decode[train.Plan](t, m).Allocations) == 1 })

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // TestAPlanSaysWhyABatchWasChosen: a step of b samples takes 10 ms and 1 ms for each sample. By the noise alone, the
@@ -23,11 +24,11 @@ func TestAPlanSaysWhyABatchWasChosen(t *testing.T) {
 		max   int
 		code  string
 	}{
-		{"nothing is known", train.Model{}, 256, ReasonBatchNoiseUnknown},
-		{"noise, all sizes known", train.Model{Efficiency: &train.Efficiency{Variance: 4, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64, 128, 256)}, 256, ReasonBatchMostProgress},
-		{"much noise", train.Model{Efficiency: &train.Efficiency{Variance: 1e6, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64)}, 64, ReasonBatchAtMost},
-		{"little noise", train.Model{Efficiency: &train.Efficiency{Variance: 0.01, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64)}, 64, ReasonBatchAtLeast},
-		{"noise that may pay for more", train.Model{Efficiency: &train.Efficiency{Variance: 2.5, Square: 1, BaseBatch: 16}, Ran: ran(16)}, 256, ReasonBatchTried},
+		{"nothing is known", train.Model{}, 256, explain.BatchNoiseUnknown},
+		{"noise, all sizes known", train.Model{Efficiency: &train.Efficiency{Variance: 4, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64, 128, 256)}, 256, explain.BatchMostProgress},
+		{"much noise", train.Model{Efficiency: &train.Efficiency{Variance: 1e6, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64)}, 64, explain.BatchAtMost},
+		{"little noise", train.Model{Efficiency: &train.Efficiency{Variance: 0.01, Square: 1, BaseBatch: 16}, Ran: ran(16, 32, 64)}, 64, explain.BatchAtLeast},
+		{"noise that may pay for more", train.Model{Efficiency: &train.Efficiency{Variance: 2.5, Square: 1, BaseBatch: 16}, Ran: ran(16)}, 256, explain.BatchTried},
 	} {
 		s := newShop(1, 1)
 		s.submit(c.name, 1000)
@@ -47,7 +48,7 @@ func TestAPlanSaysWhyABatchWasChosen(t *testing.T) {
 			t.Fatalf("%s: %+v is not among %+v", c.name, a.Batch, choice.Options)
 		}
 		for i, o := range choice.Options {
-			if better := o.Goodput > choice.Options[chosen].Goodput; better && c.code != ReasonBatchTried {
+			if better := o.Goodput > choice.Options[chosen].Goodput; better && c.code != explain.BatchTried {
 				t.Errorf("%s: option %d makes more progress than the chosen one: %+v", c.name, i, choice.Options)
 			}
 		}

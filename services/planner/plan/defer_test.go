@@ -42,7 +42,7 @@ func TestJobsWithSlackWaitForBetterEnergy(t *testing.T) {
 				continue
 			}
 			w := made.Waiting[0]
-			if w.Blockers[0].Code != ReasonPostponed || w.StartInSeconds != float64(60*(120-at)) || !strings.Contains(w.Blockers[0].Message, "2030-01-01T02:00:00Z") {
+			if w.Blockers[0].Code != queue.Postponed || w.StartInSeconds != float64(60*(120-at)) || !strings.Contains(w.Blockers[0].Message, "2030-01-01T02:00:00Z") {
 				t.Fatalf("%s: minute %d: %+v", name, at, w)
 			}
 		}

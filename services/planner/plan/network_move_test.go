@@ -7,6 +7,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
 )
 
 // between is a link between two nodes.
@@ -20,7 +21,7 @@ func TestAGangBetweenAttemptsIsPutOffADeadLink(t *testing.T) {
 	s.Jobs[0].Running = nil
 	s.Links = []Link{across(1)}
 	a := Decide(s, Switchyard{}).Allocations[0]
-	if got := nodesOf(a); got == "n1 n2" || a.Reason.Code != ReasonLinkDegraded || !strings.Contains(a.Reason.Message, "loses 100 % of the packets") {
+	if got := nodesOf(a); got == "n1 n2" || a.Reason.Code != feasible.LinkDegraded || !strings.Contains(a.Reason.Message, "loses 100 % of the packets") {
 		t.Errorf("on %s: %+v", got, a.Reason)
 	}
 }
@@ -111,7 +112,7 @@ func TestAGangLeavesALossyLinkAndItsCoRunner(t *testing.T) {
 		made := Decide(s, p)
 		moved, _ := made.Find("gang")
 		stays, has := made.Find("beside")
-		if got := nodesOf(moved); got == "n1 n2" || moved.Reason.Code != ReasonLinkDegraded || !has || stays.Node != "n2" || stays.Beside != "" {
+		if got := nodesOf(moved); got == "n1 n2" || moved.Reason.Code != feasible.LinkDegraded || !has || stays.Node != "n2" || stays.Beside != "" {
 			t.Errorf("%s: the gang is on %s, its co-runner on %s beside %q:\n%s", p.Name(), got, stays.Node, stays.Beside, words(made))
 		}
 	}

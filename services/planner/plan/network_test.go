@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
 )
 
 // smallNetwork is a cluster of nodes with two devices each.
@@ -69,7 +70,7 @@ func TestAGangThatIsTooWideForTheGoodLinksSaysWhy(t *testing.T) {
 	s := smallNetwork(4)
 	s.Links, s.Jobs = []Link{across(0.05)}, []Job{gangOf("wide", 6)}
 	made := Decide(s, Switchyard{})
-	if len(made.Waiting) != 1 || made.Waiting[0].Blockers[0].Code != ReasonLinkDegraded {
+	if len(made.Waiting) != 1 || made.Waiting[0].Blockers[0].Code != feasible.LinkDegraded {
 		t.Fatalf("got %+v", made)
 	}
 	if want := "needs 6 devices on nodes between which packets arrive, and there are 4: the link up loses 5 % of the packets"; made.Waiting[0].Blockers[0].Message != want {
@@ -116,7 +117,7 @@ func TestAGangLeavesALossyLinkWhereThatPays(t *testing.T) {
 			}
 			a := made.Allocations[0]
 			got := nodesOf(a)
-			if moved := got == "n0 n1" || got == "n1 n0" || got == "n2 n3" || got == "n3 n2"; moved != c.moves || moved != (a.Reason.Code == ReasonLinkDegraded) {
+			if moved := got == "n0 n1" || got == "n1 n0" || got == "n2 n3" || got == "n3 n2"; moved != c.moves || moved != (a.Reason.Code == feasible.LinkDegraded) {
 				t.Errorf("on %s: %+v", got, a.Reason)
 			}
 		})

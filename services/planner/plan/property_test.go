@@ -14,6 +14,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/colocate"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // TestPlansKeepThePromises plays random days: jobs come, learn, end and are cancelled, nodes come and go, plans are
@@ -368,7 +370,7 @@ func checkHoldings(t *rapid.T, s State, p train.Plan) {
 // parted says whether a job that does not run yet is not to come beside those for which it was meant: they were
 // measured meanwhile.
 func parted(p train.Plan, j Job) bool {
-	return j.Running == nil && slices.ContainsFunc(p.Waiting, func(w train.Waiting) bool { return w.Job == j.ID && w.Blockers[0].Code == ReasonSlowTogether })
+	return j.Running == nil && slices.ContainsFunc(p.Waiting, func(w train.Waiting) bool { return w.Job == j.ID && w.Blockers[0].Code == colocate.SlowTogether })
 }
 
 // withdrawn says whether a job that does not run yet was to share a device of a node whose devices jobs no longer
@@ -415,7 +417,7 @@ func outranked(s State, p train.Plan, j Job) bool {
 // Behind the head of a line that nobody passes the others wait for the head.
 func checkPriorities(t *rapid.T, s State, p train.Plan) {
 	for _, w := range p.Waiting {
-		if slices.ContainsFunc(w.Blockers, func(r train.Reason) bool { return r.Code == ReasonHeadOfLineBlocked }) {
+		if slices.ContainsFunc(w.Blockers, func(r train.Reason) bool { return r.Code == explain.HeadOfLineBlocked }) {
 			continue
 		}
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })]
@@ -480,7 +482,7 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 func keeping(s State, p train.Plan) []Job {
 	var jobs []Job
 	for _, w := range p.Waiting {
-		if w.Blockers[0].Code == ReasonDevicesKept {
+		if w.Blockers[0].Code == explain.DevicesKept {
 			jobs = append(jobs, s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })])
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // BenchmarkDecideSharing has 160 jobs that may share 48 devices, half of them there already, of kinds all pairs of
@@ -132,7 +133,7 @@ func sharingState() State {
 func TestAPrimaryWaitsForItsGuestAndSaysSo(t *testing.T) {
 	for _, policy := range []Policy{Optimus{}, Switchyard{}} {
 		a, has := Decide(sharingState(), policy).Find("x")
-		if want := "it may grow once y beside it has finished an epoch there"; !has || a.Reason.Code != ReasonKept || !strings.Contains(a.Reason.Message, want) {
+		if want := "it may grow once y beside it has finished an epoch there"; !has || a.Reason.Code != explain.Kept || !strings.Contains(a.Reason.Message, want) {
 			t.Errorf("%s: x: %+v, want %q", policy.Name(), a.Reason, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 )
 
 // Jobs of two tenants share the one GPU only if both allow it, and a third joins only if it may be with both.
@@ -75,7 +76,7 @@ func TestAGuestCountsAgainstTheQuotaOfItsTenant(t *testing.T) {
 				t.Errorf("%s, quota %d: b runs: %v:\n%s", policy.Name(), quota, has, words(p))
 			}
 			if !runs {
-				if why := p.Waiting[0].Blockers[0]; why.Code != ReasonQuotaReached {
+				if why := p.Waiting[0].Blockers[0]; why.Code != explain.QuotaReached {
 					t.Errorf("%s: b waits: %v", policy.Name(), why)
 				}
 				continue
@@ -86,7 +87,7 @@ func TestAGuestCountsAgainstTheQuotaOfItsTenant(t *testing.T) {
 				s.Jobs[i].Planned, s.Jobs[i].Running = h, &Running{Holding: *h, Seconds: 100, Epochs: 2, Spoke: true}
 			}
 			s.Jobs = s.Jobs[1:]
-			if b, has := Decide(s, policy).Find("b"); !has || b.Reason.Code != ReasonKept {
+			if b, has := Decide(s, policy).Find("b"); !has || b.Reason.Code != explain.Kept {
 				t.Errorf("%s: after the end of a: %v %+v", policy.Name(), has, b.Reason)
 			}
 		}

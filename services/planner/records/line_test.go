@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
 	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
@@ -49,7 +50,7 @@ func TestTheEndOfALongQueueIsNotWeighed(t *testing.T) {
 		if len(p.Allocations)+len(p.Waiting) != jobs {
 			t.Errorf("%s: %d jobs have devices and %d wait", name, len(p.Allocations), len(p.Waiting))
 		}
-		if last := p.Waiting[len(p.Waiting)-1]; last.Job != train.JobID(fmt.Sprintf("j%05d", jobs-1)) || last.Blockers[0].Code != plan.ReasonLongQueue {
+		if last := p.Waiting[len(p.Waiting)-1]; last.Job != train.JobID(fmt.Sprintf("j%05d", jobs-1)) || last.Blockers[0].Code != explain.LongQueue {
 			t.Errorf("%s: the last is %+v", name, last)
 		}
 	}
