@@ -265,8 +265,8 @@ func surveyPort(ctx context.Context, port int) string {
 	return ""
 }
 
-// surveyBus reads the nodes from the bus, if there is a bus.
-// surveyBus asks as a person does, through the service web if that answers. How full the bus is, it tells its operator.
+// surveyBus reads the nodes, as a person does, through the service web if that answers. How full the bus is, only its
+// operator can read.
 func surveyBus(ctx context.Context, a *console.Console) ([]*train.Node, []bus.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
