@@ -167,7 +167,7 @@ func raplFinding(s survey) finding {
 		return present("RAPL", render.Plural(s.RAPLReadable, "energy counter")+" can be read")
 	case s.RAPLZones > 0:
 		return absent("RAPL", "permission denied", costs,
-			"grant the node agent read access: chmod o+r /sys/class/powercap/*/energy_uj (again after each boot)")
+			"let the agent's group read them (the unit of a package does): chgrp GROUP /sys/class/powercap/*/energy_uj, and chmod g+r, again after each boot")
 	}
 	return absent("RAPL", "the kernel shows no energy counters", costs,
 		"run on the machine itself, not in a virtual machine; modprobe intel_rapl_common")
