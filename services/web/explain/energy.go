@@ -14,7 +14,7 @@ import (
 // energy prints the energy of a job, how it was measured, and what it achieved.
 func (p *page) energy(d Job) {
 	account := d.Account
-	if account == nil {
+	if account == nil || d.Job.Spec.Array != "" { // an array uses nothing itself
 		return
 	}
 	p.section("energy")

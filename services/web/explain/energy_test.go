@@ -3,6 +3,7 @@ package explain
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -10,6 +11,14 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
+
+// An array uses nothing itself: the account under its name says nothing of its jobs.
+func TestAnArrayHasNoPowerOfItsOwn(t *testing.T) {
+	text := Explain(Job{Job: train.Job{ID: "a", State: train.StateFailed, Spec: train.Spec{Array: "0-1"}}, Account: &train.Account{Final: true}}, time.Unix(0, 0))
+	if strings.Contains(text.String(), "0.0 W") {
+		t.Errorf("describe says of an array:\n%s", text)
+	}
+}
 
 // The best value of a loss or an error is the lowest, of other metrics the highest, as in an experiment.
 func TestTheBestValueGoesByTheNameOfTheMetric(t *testing.T) {

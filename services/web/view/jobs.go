@@ -120,7 +120,8 @@ type Job struct {
 	Energy unit.Energy `json:"energy_uj"`
 	// EnergyMethods are how its energy was measured.
 	EnergyMethods []string `json:"energy_methods"`
-	// Cost is the price of its energy in Currency, once it has ended and if the operator's tariff knows it.
+	// Cost is the price of its energy in Currency, once it has ended and if the operator's tariff knows it. That of an
+	// array is of its jobs, as its energy is.
 	Cost     *float64 `json:"cost,omitempty"`
 	Currency string   `json:"currency,omitempty"`
 	// Deadline is when it should have ended; EstimatedHours is how long its user thought that it runs.
@@ -390,6 +391,7 @@ func (v *Job) countMembers(x *index.Index, array *train.Job, now time.Time) {
 		}
 		if account := x.Accounts.Get(string(id)); account != nil {
 			v.Energy += account.Energy
+			v.addCost(account.Cost)
 			v.EnergyMethods = slices.Compact(slices.Sorted(slices.Values(slices.Concat(v.EnergyMethods, account.Methods))))
 		}
 	}
@@ -400,6 +402,15 @@ func (v *Job) countMembers(x *index.Index, array *train.Job, now time.Time) {
 	if len(words) > 0 {
 		v.Message = strings.Join(words, ", ")
 	}
+}
+
+// addCost adds the cost of one of an array's jobs. The sum is unknown if one of them is.
+func (v *Job) addCost(cost *float64) {
+	if v.Cost == nil || cost == nil {
+		v.Cost = nil
+		return
+	}
+	v.Cost = new(*v.Cost + *cost)
 }
 
 // progress returns the part of a training that is done; nil if its length is unknown.

@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/web/index"
 	"github.com/switchyard-dl/switchyard/services/web/view"
 )
@@ -187,6 +189,40 @@ func TestAnArrayIsInTheStatesOfItsJobs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An array costs what its jobs cost, unless one of them has no known cost.
+func TestAnArrayCostsWhatItsJobsCost(t *testing.T) {
+	x := index.New()
+	array(t, x, train.StateFailed, train.StateSucceeded, train.StateFailed, train.StateCancelled)
+	revision := uint64(0)
+	cost := func(job string, cost *float64) {
+		t.Helper()
+		data, err := json.Marshal(train.Account{Job: train.JobID(job), Energy: unit.Joule, Cost: cost, Currency: "EUR", Final: true})
+		if err == nil {
+			revision++
+			_, err = x.Accounts.Put(contract.AccountKey(train.JobID(job)), revision, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func() *float64 {
+		jobs, _ := view.Some(x, []train.JobID{"a"}, noon())
+		return jobs[0].Cost
+	}
+	cost("a", new(0.0))
+	cost("a-0", new(0.5))
+	cost("a-1", nil)
+	if got := of(); got != nil {
+		t.Errorf("the array costs %v, and the cost of one of its jobs is unknown", *got)
+	}
+	cost("a-1", new(0.25))
+	for range 2 {
+		if got := of(); got == nil || *got != 0.75 {
+			t.Errorf("the array does not cost 0.75: %v", got)
+		}
 	}
 }
 
