@@ -7,8 +7,8 @@ type Outcome struct {
 	EnergyJoules                                                  float64
 	// Modelled says that a part of the energy was modelled and not measured.
 	Modelled bool
-	// Objective is the best objective, with the user's sign.
-	Objective float64
+	// Objective is the best objective, with the user's sign; nil if no trial has a result.
+	Objective *float64
 	Epochs    int
 }
 
@@ -24,7 +24,7 @@ func (r *Record) Outcome() Outcome {
 		}
 	}
 	if _, score, ok := r.Best(); ok {
-		o.Objective = r.Own(score)
+		o.Objective = new(r.Own(score))
 	}
 	o.TuningSeconds = max(o.ResponseSeconds-o.QueueSeconds-o.TrainingSeconds, 0)
 	return o

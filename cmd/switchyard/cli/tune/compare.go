@@ -95,7 +95,7 @@ type modeRun struct {
 	TrainingSeconds float64   `json:"training_seconds"`
 	EnergyJoules    float64   `json:"energy_j"`
 	Modelled        bool      `json:"energy_modelled,omitempty"`
-	Objective       float64   `json:"objective"`
+	Objective       *float64  `json:"objective,omitempty"`
 	Trials          int       `json:"trials"`
 	Epochs          int       `json:"epochs"`
 }

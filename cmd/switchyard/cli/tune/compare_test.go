@@ -82,6 +82,28 @@ func TestPartsOfTheMedianAddUp(t *testing.T) {
 	}
 }
 
+// An experiment of which no trial has a result has no objective: 0 would be the least of all losses.
+func TestAModeWithoutAResultHasNoObjective(t *testing.T) {
+	none := newModeRun("v1", conduct.Record{Trials: []contract.Trial{{State: contract.TrialFailed, Settings: []contract.SettingValues{{}}}}})
+	some := none
+	some.Mode, some.Objective = "v2", new(0.25)
+	both := none
+	both.Mode = some.Mode
+	for _, online := range []bool{false, true} {
+		rows := summarise([]modeRun{none, some, both}, []string{"v1", "v2"}, online)
+		if rows[0].Objective != nil || rows[1].Objective == nil || *rows[1].Objective != 0.25 {
+			t.Errorf("%+v", rows)
+		}
+		var page bytes.Buffer
+		if err := writeComparedHTML(&page, nil, rows, tuneCompare{}); err != nil || !strings.Contains(page.String(), "<td>-</td>") || !strings.Contains(page.String(), "<td>0.25</td>") {
+			t.Errorf("%v: %s", err, page.String())
+		}
+	}
+	if rows := comparedRows([]modeRun{none, some}); rows[1][9] != "" || rows[2][9] != "0.25" {
+		t.Errorf("%q", rows)
+	}
+}
+
 // The ground truth does not change meanwhile, so that a comparison may be cut off at any time: it learns elsewhere.
 func TestComparisonsLeaveProfilesAlone(t *testing.T) {
 	s := clitest.New(t, Command)

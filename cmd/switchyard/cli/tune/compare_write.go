@@ -30,8 +30,9 @@ type modeSummary struct {
 	TrainingSeconds float64 `json:"training_seconds"`
 	EnergyJoules    float64 `json:"energy_j"`
 	Modelled        bool    `json:"energy_modelled,omitempty"`
-	Objective       float64 `json:"objective"`
-	Trials          float64 `json:"trials"`
+	// Objective is that of the experiments that have one.
+	Objective *float64 `json:"objective,omitempty"`
+	Trials    float64  `json:"trials"`
 	// SavedRatio is the part of the first mode's response time that this mode saves.
 	SavedRatio float64 `json:"saved_ratio"`
 }
@@ -53,9 +54,12 @@ func summarise(all []modeRun, modes []string, online bool) []modeSummary {
 			TuningSeconds:   mean(times, func(c modeRun) float64 { return c.TuningSeconds }),
 			TrainingSeconds: mean(times, func(c modeRun) float64 { return c.TrainingSeconds }),
 			EnergyJoules:    typical(own, func(c modeRun) float64 { return c.EnergyJoules }),
-			Objective:       typical(own, func(c modeRun) float64 { return c.Objective }),
 			Trials:          typical(own, func(c modeRun) float64 { return float64(c.Trials) }),
 			Modelled:        slices.ContainsFunc(own, func(c modeRun) bool { return c.Modelled }),
+		}
+		known := slices.DeleteFunc(slices.Clone(own), func(c modeRun) bool { return c.Objective == nil })
+		if len(known) > 0 {
+			rows[i].Objective = new(typical(known, func(c modeRun) float64 { return *c.Objective }))
 		}
 		rows[i].SavedRatio = 1 - rows[i].ResponseSeconds/rows[0].ResponseSeconds
 	}
@@ -94,8 +98,8 @@ func printCompared(a *console.Console, all []modeRun, f tuneCompare) error {
 	}
 	return a.Table("MODE\tEXPERIMENTS\tRESPONSE\tP95\tSAVED\tQUEUED\tTUNING\tTRAINING\tENERGY\tOBJECTIVE\tTRIALS", func(w io.Writer) {
 		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%d\t%.1fs\t%.1fs\t%.1f %%\t%.1fs\t%.1fs\t%.1fs\t%s\t%.4g\t%.3g\n", r.Mode, r.Experiments, r.ResponseSeconds, r.P95Seconds, 100*r.SavedRatio,
-				r.QueueSeconds, r.TuningSeconds, r.TrainingSeconds, r.energy(), r.Objective, r.Trials)
+			fmt.Fprintf(w, "%s\t%d\t%.1fs\t%.1fs\t%.1f %%\t%.1fs\t%.1fs\t%.1fs\t%s\t%s\t%.3g\n", r.Mode, r.Experiments, r.ResponseSeconds, r.P95Seconds, 100*r.SavedRatio,
+				r.QueueSeconds, r.TuningSeconds, r.TrainingSeconds, r.energy(), render.Known(r.Objective, "%.4g"), r.Trials)
 		}
 	})
 }
@@ -117,9 +121,13 @@ func comparedRows(all []modeRun) [][]string {
 	}}
 	number := render.Exactly
 	for _, c := range all {
+		objective := ""
+		if c.Objective != nil {
+			objective = number(*c.Objective)
+		}
 		rows = append(rows, []string{
 			c.Mode, c.Name, c.ID, number(c.ResponseSeconds), number(c.QueueSeconds), number(c.TuningSeconds), number(c.TrainingSeconds), number(c.EnergyJoules),
-			strconv.FormatBool(c.Modelled), number(c.Objective), strconv.Itoa(c.Trials), strconv.Itoa(c.Epochs),
+			strconv.FormatBool(c.Modelled), objective, strconv.Itoa(c.Trials), strconv.Itoa(c.Epochs),
 		})
 	}
 	return rows
@@ -129,7 +137,7 @@ func comparedRows(all []modeRun) [][]string {
 var comparePage string
 
 func writeComparedHTML(w io.Writer, all []modeRun, rows []modeSummary, f tuneCompare) error {
-	page, err := render.ParsePage("compare", comparePage, template.FuncMap{"percent": func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }})
+	page, err := render.ParsePage("compare", comparePage, template.FuncMap{"known": render.Known, "percent": func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }})
 	if err != nil {
 		return err
 	}
