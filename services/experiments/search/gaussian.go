@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,9 @@ const (
 	// neighbours the number drawn around that one, twice.
 	candidates = 1000
 	neighbours = 200
+	// mostTold bounds the trials that a process learns from: its cost grows with their cube, half a second for these,
+	// and all experiments wait for it.
+	mostTold = 300
 )
 
 // gaussian proposes the point of greatest expected improvement, times the probability that it keeps all constraints
@@ -39,7 +43,7 @@ func (g gaussian) first() int { return max(5, len(g.space)+2) }
 
 func (g gaussian) propose(trials []Trial) (Params, bool) {
 	tried := g.space.tried(trials)
-	known := g.observe(trials)
+	known := g.observe(told(trials))
 	if len(trials) < g.first() || len(known.scores) < 2 && len(trials) < 3*g.first() {
 		if p := g.space.At(spread(g.seed, len(trials), len(g.space))); !tried[g.space.key(p)] {
 			return p, true
@@ -114,6 +118,21 @@ type observations struct {
 	ran     []float64   // of each point: 1, or -1 if the trial failed
 	all     [][]float64 // all points with an outcome of any kind
 	pending [][]float64 // points without a result yet
+}
+
+// told returns the trials to learn from. Of many these are the newest and, of those before, the best.
+func told(trials []Trial) []Trial {
+	if len(trials) <= mostTold {
+		return trials
+	}
+	from := len(trials) - mostTold/2
+	earlier := slices.Clone(trials[:from])
+	slices.SortStableFunc(earlier, func(x, y Trial) int {
+		a, _ := x.At(x.last())
+		b, _ := y.At(y.last())
+		return cmp.Compare(b, a)
+	})
+	return append(earlier[:mostTold/2], trials[from:]...)
 }
 
 // observe takes the trials' scores at an epoch that a third of them reached, and enough to learn from (as Falkner,

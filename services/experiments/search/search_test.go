@@ -424,6 +424,31 @@ func TestGaussianProcess(t *testing.T) {
 }
 
 // A third of the space, with its best point, runs out of memory: a search that ignored failures would always go there.
+// A search of thousands of trials must not hold up other experiments. It learns from the best and the newest ones.
+func TestGaussianProcessOfManyTrials(t *testing.T) {
+	space := Space{{Name: "x", Kind: Uniform, High: 1}, {Name: "y", Kind: Uniform, High: 1}}
+	s, err := New(space, contract.SearchConfig{Algorithm: GP, Trials: 5000, MaxEpochs: 1, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	draws := rand.New(rand.NewPCG(1, 2))
+	var trials []Trial
+	for i := range 4000 {
+		trial := Trial{ID: i, Params: space.random(draws), Epochs: 1, State: Ended, Results: []Result{{Epoch: 1, Score: -float64(i)}}}
+		if i%2 == 1 {
+			trial.State, trial.Results = Failed, nil
+		}
+		trials = append(trials, trial)
+	}
+	if got := s.Next(trials, 1); len(got) != 1 || got[0].Verb != Start {
+		t.Errorf("%+v", got)
+	}
+	few := told(trials)
+	if len(few) != mostTold || few[0].ID != 0 || few[mostTold/2-1].ID != mostTold-2 || few[mostTold-1].ID != 3999 {
+		t.Errorf("%d trials: %d, %d, .. %d", len(few), few[0].ID, few[mostTold/2-1].ID, few[len(few)-1].ID)
+	}
+}
+
 func TestGaussianProcessAvoidsFailures(t *testing.T) {
 	space := Space{{Name: "x", Kind: Uniform, Low: 0, High: 1}, {Name: "y", Kind: Uniform, Low: 0, High: 1}}
 	s, err := New(space, contract.SearchConfig{Algorithm: GP, Trials: 40, MaxEpochs: 1, Seed: 2})
