@@ -177,7 +177,7 @@ func (o order) give(ctx context.Context, a *console.Console, y console.Yard, nam
 	if a.Output != "json" {
 		return nil
 	}
-	rows, err := nodeRows(ctx, y, time.Now())
+	rows, err := rowsOf(ctx, y, time.Now(), newNodeRow)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func awaitEmpty(ctx context.Context, y console.Yard, nodes []*view.Node, most ti
 	defer cancel()
 	var there []train.JobID
 	for range tick.Every(waiting, followPause) {
-		rows, err := nodeRows(waiting, y, time.Now())
+		rows, err := rowsOf(waiting, y, time.Now(), newNodeRow)
 		if waiting.Err() != nil {
 			break
 		}
@@ -299,7 +299,7 @@ again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithYard(cmd, func(ctx context.Context, y console.Yard) error {
-				rows, err := nodeRows(ctx, y, time.Now())
+				rows, err := rowsOf(ctx, y, time.Now(), newNodeRow)
 				if err != nil {
 					return err
 				}
@@ -357,15 +357,15 @@ func (k deviceKind) words(alone bool) string {
 	return render.EscapeText(words)
 }
 
-// nodeRows reads the nodes in the order of their ids.
-func nodeRows(ctx context.Context, y console.Yard, now time.Time) ([]nodeRow, error) {
+// rowsOf reads the nodes in the order of their ids and makes a row of each.
+func rowsOf[T any](ctx context.Context, y console.Yard, now time.Time, row func(*view.Node, time.Time) T) ([]T, error) {
 	nodes, err := y.Cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]nodeRow, 0, len(nodes))
-	for _, n := range nodes {
-		rows = append(rows, newNodeRow(n, now))
+	rows := make([]T, len(nodes))
+	for i, n := range nodes {
+		rows[i] = row(n, now)
 	}
 	return rows, nil
 }

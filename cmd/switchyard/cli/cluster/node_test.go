@@ -122,7 +122,7 @@ func runAtNoon(t *testing.T, s *clitest.Terminal, args []string) (code int, out,
 	if args[1] != "list" {
 		return s.Run(args...)
 	}
-	rows, err := nodeRows(t.Context(), s.Yard(clitest.Noon), clitest.Noon)
+	rows, err := rowsOf(t.Context(), s.Yard(clitest.Noon), clitest.Noon, newNodeRow)
 	if err == nil {
 		err = printNodes(s.Console, rows)
 	}

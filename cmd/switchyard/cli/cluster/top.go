@@ -35,7 +35,7 @@ A figure with ~ is modelled, not measured.`,
 				if watch {
 					return topForever(ctx, a, y)
 				}
-				picture, err := takePicture(ctx, y, time.Now())
+				picture, err := rowsOf(ctx, y, time.Now(), newTopNode)
 				if err != nil {
 					return err
 				}
@@ -51,7 +51,7 @@ A figure with ~ is modelled, not measured.`,
 func topForever(ctx context.Context, a *console.Console, y console.Yard) error {
 	const clear = "\x1b[H\x1b[2J"
 	for {
-		picture, err := takePicture(ctx, y, time.Now())
+		picture, err := rowsOf(ctx, y, time.Now(), newTopNode)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // an interrupt is the usual end
 		}
@@ -103,19 +103,7 @@ type topJob struct {
 	eta       string
 }
 
-// takePicture reads the nodes, and the jobs on each device.
-func takePicture(ctx context.Context, y console.Yard, now time.Time) ([]topNode, error) {
-	nodes, err := y.Cluster(ctx)
-	if err != nil {
-		return nil, err
-	}
-	picture := make([]topNode, 0, len(nodes))
-	for _, n := range nodes {
-		picture = append(picture, newTopNode(n, now))
-	}
-	return picture, nil
-}
-
+// newTopNode is a node with the jobs on each of its devices.
 func newTopNode(n *view.Node, now time.Time) topNode {
 	seen := now.Sub(n.SeenAt)
 	t := topNode{ID: n.ID, Cores: n.Cores, Memory: n.Memory, SeenSeconds: max(seen.Seconds(), 0), Alive: seen < train.NodeStale, Methods: []string{}, Devices: []topDevice{}}

@@ -16,7 +16,7 @@ import (
 func TestTop(t *testing.T) {
 	s := clitest.New(t, Commands()...)
 	s.Fill(t)
-	picture, err := takePicture(t.Context(), s.Yard(clitest.Noon), clitest.Noon)
+	picture, err := rowsOf(t.Context(), s.Yard(clitest.Noon), clitest.Noon, newTopNode)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestTopTellsThePresent(t *testing.T) {
 		clitest.Publish(t, s.Bus, event.Fact{Subject: event.Subject{Entity: "energy", ID: "a", Fact: event.FactMeasured, Version: 1}, Key: "node/a/boot/" + number, Body: event.Measured{
 			Node: "a", From: clitest.Ago(from), To: clitest.Ago(to), Meters: []event.Meter{{Component: "cpu", Method: "modelled", Energy: 600 * unit.Joule}},
 		}})
-		picture, err := takePicture(t.Context(), s.Yard(clitest.Noon), clitest.Noon)
+		picture, err := rowsOf(t.Context(), s.Yard(clitest.Noon), clitest.Noon, newTopNode)
 		if err != nil || len(picture) != 1 {
 			t.Fatalf("%+v, %v", picture, err)
 		}
