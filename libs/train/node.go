@@ -43,13 +43,7 @@ func (d DeviceID) Index() string {
 }
 
 // JoinDevices prints device ids as one word for environments and tables.
-func JoinDevices(ids []DeviceID) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = string(id)
-	}
-	return strings.Join(words, ",")
-}
+func JoinDevices(ids []DeviceID) string { return strings.Join(Words(ids), ",") }
 
 // SameDevices reports whether a and b hold the same devices, in any order.
 func SameDevices(a, b []DeviceID) bool {

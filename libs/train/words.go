@@ -90,6 +90,15 @@ func Identifier(name string) bool {
 	return name != ""
 }
 
+// Words returns ids, states and the like as plain words.
+func Words[S ~string](list []S) []string {
+	words := make([]string, len(list))
+	for i, s := range list {
+		words[i] = string(s)
+	}
+	return words
+}
+
 // JoinOr joins words by commas, and the last one by "or".
 func JoinOr(words []string) string {
 	if len(words) < 2 {

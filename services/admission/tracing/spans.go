@@ -126,7 +126,7 @@ func (l *life) begin(f Fact, b *event.Started) {
 	if l.planned.IsZero() {
 		l.planned = f.At
 	}
-	l.attempt = map[string]any{"switchyard.attempt": b.Attempt, "switchyard.node": string(b.Node), "switchyard.devices": names(b.Devices), "switchyard.plan": b.Generation}
+	l.attempt = map[string]any{"switchyard.attempt": b.Attempt, "switchyard.node": string(b.Node), "switchyard.devices": train.Words(b.Devices), "switchyard.plan": b.Generation}
 	l.end(f, spanDecision, l.waits, l.attempt, "")
 	l.end(f, spanStart, l.planned, l.attempt, "")
 	l.waits, l.planned, l.started = time.Time{}, time.Time{}, f.At
@@ -182,14 +182,6 @@ func ended(e train.Exit, otherwise string) string {
 		return otherwise
 	}
 	return "the program failed"
-}
-
-func names(devices []train.DeviceID) []string {
-	all := make([]string, len(devices))
-	for i, d := range devices {
-		all[i] = string(d)
-	}
-	return all
 }
 
 // id returns n bytes that follow from words.

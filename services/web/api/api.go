@@ -384,13 +384,7 @@ func queryParameters() []Parameter {
 		text("user", "Only jobs of this user.", func(q *view.Query) *string { return &q.User }),
 		{
 			Name: "state", Doc: "Only jobs in these states, joined by commas. An array that has not ended is judged by its jobs: if they are left out of the list, one of them must be in such a state, else all that have not ended.",
-			get: func(q view.Query) string {
-				words := make([]string, len(q.States))
-				for i, s := range q.States {
-					words[i] = string(s)
-				}
-				return strings.Join(words, ",")
-			},
+			get: func(q view.Query) string { return strings.Join(train.Words(q.States), ",") },
 			set: func(q *view.Query, v string) (err error) {
 				q.States, err = States(strings.Split(v, ","))
 				return err

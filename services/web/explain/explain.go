@@ -78,11 +78,7 @@ func (p *page) company(d Job) {
 	if c == nil {
 		return
 	}
-	names := make([]string, len(c.Beside))
-	for i, id := range c.Beside {
-		names[i] = string(id)
-	}
-	line := "beside " + strings.Join(names, ", ")
+	line := "beside " + strings.Join(train.Words(c.Beside), ", ")
 	if c.PredictedRate > 0 {
 		line += fmt.Sprintf(": predicted at %.0f %% of its speed alone", 100*c.PredictedRate)
 	}

@@ -109,7 +109,7 @@ func (y onBus) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	keys, more := words(ids), true
+	keys, more := train.Words(ids), true
 	return kv.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
 		if !more || deleted || !slices.Contains(keys, e.Key) {
 			return
@@ -130,7 +130,7 @@ func filters(keys []string) []string {
 }
 
 func (y onBus) Records(ctx context.Context, ids []train.JobID) ([]*train.Job, error) {
-	x, keys := index.New(), words(ids)
+	x, keys := index.New(), train.Words(ids)
 	if len(ids) == 0 {
 		return []*train.Job{}, nil
 	}

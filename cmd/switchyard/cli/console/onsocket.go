@@ -93,7 +93,7 @@ func (y onSocket) Standing(ctx context.Context, id train.JobID) (s view.Standing
 }
 
 func (y onSocket) Follow(ctx context.Context, ids []train.JobID, f func(train.Job) bool) error {
-	query := url.Values{"id": {strings.Join(words(ids), ",")}}
+	query := url.Values{"id": {strings.Join(train.Words(ids), ",")}}
 	for ctx.Err() == nil {
 		var held view.Held
 		position, err := y.ask(ctx, api.Prefix+"/records", query, exit.Failed, &held)
@@ -121,7 +121,7 @@ func (y onSocket) Records(ctx context.Context, ids []train.JobID) ([]*train.Job,
 	if len(ids) == 0 {
 		return held.Jobs, nil
 	}
-	_, err := y.ask(ctx, api.Prefix+"/records", url.Values{"id": {strings.Join(words(ids), ",")}}, exit.Failed, &held)
+	_, err := y.ask(ctx, api.Prefix+"/records", url.Values{"id": {strings.Join(train.Words(ids), ",")}}, exit.Failed, &held)
 	return held.Jobs, err
 }
 
@@ -293,14 +293,6 @@ type tooEarly struct {
 
 // Unwrap returns the refusal.
 func (e tooEarly) Unwrap() error { return e.error }
-
-func words(ids []train.JobID) []string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = string(id)
-	}
-	return words
-}
 
 func nodePath(node train.NodeID) string { return api.Prefix + "/nodes/" + url.PathEscape(string(node)) }
 
