@@ -142,11 +142,11 @@ func Mark(job JobID, number int, token string) string {
 	return fmt.Sprintf("%s/%d/%.16x", job, number, sha256.Sum256([]byte("mark of "+token)))
 }
 
-// HashMark returns a mark as records have it.
-func HashMark(mark string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(mark))) }
+// Hash is the form in which records have secrets and marks: SHA-256 in hexadecimal digits.
+func Hash(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
 
 // Marks returns the hash of the mark of the attempt's processes.
-func (a Attempt) Marks() string { return cmp.Or(a.MarkHash, HashMark(a.Name())) }
+func (a Attempt) Marks() string { return cmp.Or(a.MarkHash, Hash(a.Name())) }
 
 // Name returns the public name of the attempt, which attempts of older versions also had as mark.
 func (a Attempt) Name() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }

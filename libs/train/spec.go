@@ -2,9 +2,7 @@ package train
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"fmt"
 	"path"
 	"slices"
@@ -440,14 +438,8 @@ func (s *ShellSpec) Allows(secret string) bool {
 	if s == nil || s.Key == "" {
 		return true
 	}
-	return subtle.ConstantTimeCompare([]byte(s.Key), []byte(ShellKey(secret))) == 1
+	return subtle.ConstantTimeCompare([]byte(s.Key), []byte(Hash(secret))) == 1
 }
 
 // Needs is Allows where a terminal without a secret is never attached.
 func (s *ShellSpec) Needs(secret string) bool { return s != nil && s.Key != "" && s.Allows(secret) }
-
-// ShellKey returns the Key for a secret.
-func ShellKey(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
-}

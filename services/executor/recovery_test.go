@@ -132,7 +132,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 		y.must(err)
 		a := train.Attempt{
 			Job: id, Number: 1, Node: "n1", Generation: 1, Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed,
-			CapabilityHash: launch.Hash(capability), TokenHash: launch.Hash(token),
+			CapabilityHash: train.Hash(capability), TokenHash: train.Hash(token),
 		}
 		_, err = y.attempts.Swap(y.t.Context(), string(id), a, 0)
 		y.must(err)

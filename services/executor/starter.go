@@ -133,7 +133,7 @@ func (s *starter) record(ctx context.Context, a train.Attempt) (claimed train.At
 	if err != nil && !isRefused {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	a.CapabilityHash, a.TokenHash, a.MarkHash = launch.Hash(capability), launch.Hash(token), train.HashMark(train.Mark(a.Job, a.Number, token))
+	a.CapabilityHash, a.TokenHash, a.MarkHash = train.Hash(capability), train.Hash(token), train.Hash(train.Mark(a.Job, a.Number, token))
 	if err := s.swap(ctx, a); err != nil {
 		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
 	}
@@ -207,7 +207,7 @@ func (s *starter) launch(ctx context.Context, a train.Attempt) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	if launch.Hash(token) != a.TokenHash || launch.Hash(capability) != a.CapabilityHash {
+	if train.Hash(token) != a.TokenHash || train.Hash(capability) != a.CapabilityHash {
 		// It was claimed with other secrets, or these were removed since: it is unknown whether it ran.
 		return s.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}

@@ -160,7 +160,7 @@ func (s *straySweeper) adopt(ctx context.Context, f launch.Found, facts life) er
 	if err != nil {
 		return fmt.Errorf("read the secrets of %s: %w", a.Job, err)
 	}
-	a.CapabilityHash, a.TokenHash, a.MarkHash = launch.Hash(capability), launch.Hash(token), train.HashMark(train.Mark(a.Job, a.Number, token))
+	a.CapabilityHash, a.TokenHash, a.MarkHash = train.Hash(capability), train.Hash(token), train.Hash(train.Mark(a.Job, a.Number, token))
 	s.log.Error("the record of an attempt was lost, and is made again from JOBS", "job", a.Job, "attempt", a.Number)
 	return s.swap(ctx, a)
 }

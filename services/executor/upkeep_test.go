@@ -203,7 +203,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 	blocked := filepath.Join(b.Attempt("j1", 1), "shim.json")
 	y.must(os.MkdirAll(blocked, 0o700))
 	a := train.Attempt{
-		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: launch.Hash(capability), TokenHash: launch.Hash(token),
+		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: train.Hash(capability), TokenHash: train.Hash(token),
 	}
 	log := testLogger(t)
 	e := newStarter(&shared{log: log, cache: newCache(diff.Realm{Realm: train.Realm{Machine: "n1"}}), faults: newFaultLog(log)}, b, diff.Realm{Realm: train.Realm{Machine: "n1"}}, settings.Executor{})

@@ -24,7 +24,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/rpc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
 
 // shortDir is short enough for sockets.
@@ -97,7 +96,7 @@ func TestTheWholeAgentOnANodeOfKubernetes(t *testing.T) {
 	}
 	// Training code in a pod, rank 1 of a gang whose home is here.
 	attempt := train.Attempt{
-		Job: "j1", Number: 1, Namespace: "switchyard-jobs", Phase: train.PhaseRunning, CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"),
+		Job: "j1", Number: 1, Namespace: "switchyard-jobs", Phase: train.PhaseRunning, CapabilityHash: train.Hash("secret"), TokenHash: train.Hash("token"),
 		Parts: []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}, {Node: "n2", Devices: []train.DeviceID{"gpu:0"}}},
 	}
 	if _, err := tables.attempts.Swap(within(t), "j1", attempt, 0); err != nil {
@@ -182,7 +181,7 @@ func TestTheRanksOfAGangComeToOneAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	attempt := train.Attempt{
-		Job: "j1", Number: 1, Namespace: "switchyard-jobs", Phase: train.PhaseRunning, CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"),
+		Job: "j1", Number: 1, Namespace: "switchyard-jobs", Phase: train.PhaseRunning, CapabilityHash: train.Hash("secret"), TokenHash: train.Hash("token"),
 		Parts: []train.Part{{Node: "n0"}, {Node: "n1"}},
 	}
 	if _, err := attempts.Swap(within(t), "j1", attempt, 0); err != nil {
@@ -219,7 +218,7 @@ func TestEpochsInTheOutputOfPods(t *testing.T) {
 		put(t, filepath.Join(dir, "pods", "switchyard-jobs_"+train.PodName("j1", 1, 0)+"_uid", "job", "0.log"), written)
 	}
 	attempt := train.Attempt{
-		Job: "j1", Number: 1, Namespace: "switchyard-jobs", Node: "n1", Phase: train.PhaseRunning, StartedAt: time.Now(), LogFormat: train.LogBigDL, CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"),
+		Job: "j1", Number: 1, Namespace: "switchyard-jobs", Node: "n1", Phase: train.PhaseRunning, StartedAt: time.Now(), LogFormat: train.LogBigDL, CapabilityHash: train.Hash("secret"), TokenHash: train.Hash("token"),
 	}
 	revision, err := tables.attempts.Swap(within(t), "j1", attempt, 0)
 	if err != nil {

@@ -25,7 +25,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
 
 func within(t *testing.T) context.Context {
@@ -135,7 +134,7 @@ func burn(t *testing.T) train.Attempt {
 	}
 	return train.Attempt{
 		Job: "j1", Number: 1, Node: "n1", Phase: train.PhaseRunning, Devices: []train.DeviceID{"cpu:0"}, BootID: boot,
-		CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"), PID: cmd.Process.Pid, PIDStart: all[cmd.Process.Pid].Start,
+		CapabilityHash: train.Hash("secret"), TokenHash: train.Hash("token"), PID: cmd.Process.Pid, PIDStart: all[cmd.Process.Pid].Start,
 	}
 }
 

@@ -86,7 +86,7 @@ func (c *checker) program() {
 }
 
 func (c *checker) shell() {
-	if s := c.spec.Shell; s != nil && s.Key != "" && len(s.Key) != len(train.ShellKey("")) {
+	if s := c.spec.Shell; s != nil && s.Key != "" && len(s.Key) != len(train.Hash("")) {
 		c.refuse("InvalidKey", "shell.key", "`switchyard shell` makes it", "want a SHA-256 as 64 hexadecimal digits, found %s", quote(s.Key))
 	}
 }

@@ -5,7 +5,6 @@ package launch
 import (
 	"cmp"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -83,12 +82,6 @@ func NewSecret() (string, error) {
 		return "", fmt.Errorf("make a secret: %w", err)
 	}
 	return hex.EncodeToString(raw), nil
-}
-
-// Hash is the form in which secrets are recorded.
-func Hash(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
 }
 
 // Marker returns a NAME=value that only the processes of an attempt know, and that no other attempt has, not even of

@@ -80,7 +80,7 @@ func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train
 		return "", err
 	}
 	shown, _, _ := strings.Cut(url, "?") // a signature may follow
-	release, err := c.hold(ctx, digest(url)[:16])
+	release, err := c.hold(ctx, train.Hash(url)[:16])
 	if err != nil {
 		return "", fmt.Errorf("wait for %s: %w", shown, err)
 	}
@@ -114,7 +114,9 @@ func (c *Cache) Fetch(ctx context.Context, url, reader string, report func(train
 const folderName = "data"
 
 // nameOfURL begins the names of the folders with copies of an address.
-func (c *Cache) nameOfURL(url string) string { return filepath.Join(c.config.Dir, digest(url)[:16]) }
+func (c *Cache) nameOfURL(url string) string {
+	return filepath.Join(c.config.Dir, train.Hash(url)[:16])
+}
 
 // newest returns the folder of the newest whole copy of an address and its entry; the zero values if there is none.
 func (c *Cache) newest(url string) (place string, newest entry) {
@@ -195,7 +197,7 @@ func (e entry) content() string {
 	for _, name := range slices.Sorted(maps.Keys(e.Files)) {
 		fmt.Fprintf(text, "%q %s\n", name, e.Files[name].SHA256)
 	}
-	return digest(text.String())
+	return train.Hash(text.String())
 }
 
 // fill fetches all files of a listing into a new folder.

@@ -2,8 +2,6 @@ package staging
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // folder is a file or a folder that the node sees, such as one of an NFS server.
@@ -56,7 +55,7 @@ func (f folder) list(ctx context.Context, _ string) (listing, error) {
 		}
 		return nil
 	})
-	l.version = digest(version.String())
+	l.version = train.Hash(version.String())
 	return l, err
 }
 
@@ -69,9 +68,4 @@ func (f folder) open(_ context.Context, i item) (io.ReadCloser, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %s leads to %s now", ErrNever, i.at, at), err, file.Close())
 	}
 	return file, nil
-}
-
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }

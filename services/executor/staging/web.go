@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // client fetches over HTTP within a policy.
@@ -215,7 +217,7 @@ func (h hdfs) list(ctx context.Context, _ string) (listing, error) {
 	var l listing
 	version := &strings.Builder{}
 	err := h.walk(ctx, answer.Status, h.path, path.Base(h.path), &l, version)
-	l.version = digest(version.String())
+	l.version = train.Hash(version.String())
 	return l, err
 }
 

@@ -4,9 +4,7 @@ package attemptindex
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,12 +51,6 @@ func New(source Source) *Index {
 		source: source, byJob: map[train.JobID]bus.Entry[train.Attempt]{}, live: map[train.JobID]train.Attempt{}, byCapability: map[string]train.JobID{},
 		listing: make(chan struct{}, 1),
 	}
-}
-
-// Hash is the form in which secrets are stored: SHA-256 in hex.
-func Hash(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
 }
 
 // SameHash compares two hashes in constant time.
@@ -149,7 +141,7 @@ func (x *Index) Holds(job train.JobID, number int) bool {
 // arrived yet, so an unknown capability is looked up in the bucket itself before ErrUnknown is returned. Any other
 // error means that the bucket could not be read.
 func (x *Index) Find(ctx context.Context, capability string) (train.Attempt, error) {
-	hash := Hash(capability)
+	hash := train.Hash(capability)
 	if a, ok := x.find(hash); ok {
 		return a, nil
 	}

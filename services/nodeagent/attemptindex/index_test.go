@@ -37,7 +37,7 @@ func (b *bucket) List(context.Context, ...string) ([]bus.Entry[train.Attempt], e
 
 func entry(job train.JobID, number int, revision uint64) bus.Entry[train.Attempt] {
 	return bus.Entry[train.Attempt]{Key: string(job), Revision: revision, Value: train.Attempt{
-		Job: job, Number: number, Node: "n1", Phase: train.PhaseRunning, CapabilityHash: Hash("secret of " + string(job)),
+		Job: job, Number: number, Node: "n1", Phase: train.PhaseRunning, CapabilityHash: train.Hash("secret of " + string(job)),
 	}}
 }
 
@@ -158,7 +158,7 @@ func TestRefresh(t *testing.T) {
 }
 
 func TestSameHash(t *testing.T) {
-	if !SameHash(Hash("a"), Hash("a")) || SameHash(Hash("a"), Hash("b")) || SameHash("", "") {
+	if !SameHash(train.Hash("a"), train.Hash("a")) || SameHash(train.Hash("a"), train.Hash("b")) || SameHash("", "") {
 		t.Error("wrong")
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/joblog/epochs"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
 
 // The answers to heartbeats and to control repeat the wanted micro-batch, and a heartbeat reports the one in use.
@@ -236,7 +235,7 @@ func TestWhichAttemptsAreServed(t *testing.T) {
 	b.want("GET", "/has_to_stop/"+capability, "", 200, "0")
 	b.want("GET", "/attempt/"+token+"1/has_to_stop/"+capability, "", 200, "0")
 	b.wantError("GET", "/attempt/wrong/has_to_stop/"+capability, "", 409, "FencedOff", "newer")
-	b.wantError("GET", "/has_to_stop/"+attemptindex.Hash(capability), "", 404, "UnknownJob", "JOB_UUID")
+	b.wantError("GET", "/has_to_stop/"+train.Hash(capability), "", 404, "UnknownJob", "JOB_UUID")
 
 	// A newer attempt fences off the older one, even if the watch lags behind.
 	e, err := b.attempts.Get(within(t), "j1")
@@ -269,17 +268,17 @@ func TestWhichAttemptsAreServed(t *testing.T) {
 func TestEveryRequestIsAttacked(t *testing.T) {
 	b := newBench(t, bustest.Start(t))
 	over, elsewhere := attempt(1), attempt(1)
-	over.Job, over.Phase, over.CapabilityHash = "over", train.PhaseExited, attemptindex.Hash("over")
-	elsewhere.Job, elsewhere.Node, elsewhere.CapabilityHash = "elsewhere", "n2", attemptindex.Hash("elsewhere")
+	over.Job, over.Phase, over.CapabilityHash = "over", train.PhaseExited, train.Hash("over")
+	elsewhere.Job, elsewhere.Node, elsewhere.CapabilityHash = "elsewhere", "n2", train.Hash("elsewhere")
 	for _, a := range []train.Attempt{attempt(1), over, elsewhere} {
 		b.put(a)
 	}
 	for _, r := range b.api.routes() {
 		for _, attack := range []struct{ token, capability string }{
 			{"", "guessed"},
-			{"", attemptindex.Hash(capability)},
+			{"", train.Hash(capability)},
 			{"/attempt/guessed", capability},
-			{"/attempt/" + attemptindex.Hash(token+"1"), capability},
+			{"/attempt/" + train.Hash(token+"1"), capability},
 			{"/attempt/" + token + "2", capability},
 			{"/attempt/" + token + "1", "over"},
 			{"/attempt/" + token + "1", "elsewhere"},

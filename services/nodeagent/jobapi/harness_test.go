@@ -115,7 +115,7 @@ func (b *bench) background() {
 func attempt(number int) train.Attempt {
 	return train.Attempt{
 		Job: "j1", Number: number, Node: node, Generation: 7, Devices: []train.DeviceID{"cpu:0", "cpu:1"}, Phase: train.PhaseRunning,
-		CapabilityHash: attemptindex.Hash(capability), TokenHash: attemptindex.Hash(fmt.Sprint(token, number)),
+		CapabilityHash: train.Hash(capability), TokenHash: train.Hash(fmt.Sprint(token, number)),
 	}
 }
 

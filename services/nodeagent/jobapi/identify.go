@@ -40,7 +40,7 @@ func (i *identifier) identify(ctx context.Context, capability, token string) (tr
 	}
 	tokenHash := ""
 	if token != "" {
-		tokenHash = attemptindex.Hash(token)
+		tokenHash = train.Hash(token)
 	}
 	if i.current(attempt, tokenHash) {
 		return attempt, nil

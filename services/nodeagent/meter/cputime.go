@@ -44,7 +44,7 @@ func (w *cpuTimes) used(all map[int]proc.Stat, attempts []train.Attempt, marks m
 	used, total, owner := map[runKey]proc.Ticks{}, map[runKey]proc.Ticks{}, map[int]owned{}
 	byGroup, forest, byMark := map[runKey]bool{}, proc.NewForest(all), map[string][]int{}
 	for pid, mark := range marks {
-		mark = train.HashMark(mark)
+		mark = train.Hash(mark)
 		byMark[mark] = append(byMark[mark], pid)
 	}
 	for _, a := range attempts {

@@ -204,7 +204,7 @@ func marked(attempts []train.Attempt, marks map[int]string) []train.Attempt {
 	}
 	here := map[string]bool{}
 	for _, mark := range marks {
-		here[train.HashMark(mark)] = true
+		here[train.Hash(mark)] = true
 	}
 	return slices.DeleteFunc(attempts, func(a train.Attempt) bool { return !here[a.Marks()] })
 }

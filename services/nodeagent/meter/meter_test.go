@@ -431,7 +431,7 @@ func TestCountersAreReadWhileAttemptsRun(t *testing.T) {
 // Knowing the record of an attempt is not enough to have work billed to it.
 func TestWorkIsBilledByASecretMark(t *testing.T) {
 	mark := train.Mark("a", 1, "token")
-	a := train.Attempt{Job: "a", Number: 1, Phase: train.PhaseRunning, TokenHash: "0123456789abcdef0123", MarkHash: train.HashMark(mark)}
+	a := train.Attempt{Job: "a", Number: 1, Phase: train.PhaseRunning, TokenHash: "0123456789abcdef0123", MarkHash: train.Hash(mark)}
 	for guess, want := range map[string]bool{mark: true, a.Name(): false, a.MarkHash: false, train.Mark("a", 1, a.TokenHash): false, "": false} {
 		w := &cpuTimes{}
 		all := stats(proc.Stat{PID: 30, Parent: 1, Own: 7})

@@ -3,13 +3,13 @@
 package session
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 const (
@@ -44,8 +44,8 @@ func (b *Book) Link(token string, who Who, now time.Time) { put(b.links, token, 
 
 // Redeem ends the link of a token and begins a session that cookie names. ok is false if there is no such link.
 func (b *Book) Redeem(token, cookie string, now time.Time) (who Who, ok bool) {
-	link, known := b.links[hash(token)]
-	delete(b.links, hash(token))
+	link, known := b.links[train.Hash(token)]
+	delete(b.links, train.Hash(token))
 	if !known || !now.Before(link.Until) {
 		return Who{}, false
 	}
@@ -55,7 +55,7 @@ func (b *Book) Redeem(token, cookie string, now time.Time) (who Who, ok bool) {
 
 // Find returns whose session a cookie names.
 func (b *Book) Find(cookie string, now time.Time) (who Who, ok bool) {
-	s, known := b.sessions[hash(cookie)]
+	s, known := b.sessions[train.Hash(cookie)]
 	if !known || !now.Before(s.Until) {
 		return Who{}, false
 	}
@@ -63,7 +63,7 @@ func (b *Book) Find(cookie string, now time.Time) (who Who, ok bool) {
 }
 
 // End ends a session.
-func (b *Book) End(cookie string) { delete(b.sessions, hash(cookie)) }
+func (b *Book) End(cookie string) { delete(b.sessions, train.Hash(cookie)) }
 
 // Encode writes the sessions, which a later process goes on with. Links end with the process.
 func (b *Book) Encode() ([]byte, error) { return json.Marshal(b.sessions) }
@@ -86,10 +86,5 @@ func put(entries map[string]entry, secret string, who Who, now time.Time, life t
 	if len(entries) >= most {
 		delete(entries, slices.MinFunc(slices.Collect(maps.Keys(entries)), func(x, y string) int { return entries[x].Until.Compare(entries[y].Until) }))
 	}
-	entries[hash(secret)] = entry{who, now.Add(life)}
-}
-
-func hash(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
+	entries[train.Hash(secret)] = entry{who, now.Add(life)}
 }

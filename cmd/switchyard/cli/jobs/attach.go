@@ -80,7 +80,7 @@ func runShell(cmd *cobra.Command, a *console.Console, f *submitFlags, spec train
 	if err != nil {
 		return err
 	}
-	spec.Shell.Key = train.ShellKey(secret)
+	spec.Shell.Key = train.Hash(secret)
 	if f.printEvent {
 		return printEvent(a, spec, id)
 	}

@@ -203,11 +203,11 @@ func (p *Preparer) FindSaved(job train.Job, last train.Attempt) (bool, error) {
 // snapshots_dir that both see. The record of the last attempt tells which name it is by its hash.
 func (p *Preparer) takeOver(job train.Job, last train.Attempt) error {
 	path := p.Capability(job.ID)
-	if own, err := os.ReadFile(path); job.Spec.SnapshotsDir == "" || err == nil && launch.Hash(string(own)) == last.CapabilityHash {
+	if own, err := os.ReadFile(path); job.Spec.SnapshotsDir == "" || err == nil && train.Hash(string(own)) == last.CapabilityHash {
 		return nil
 	}
 	folders, _ := os.ReadDir(job.Spec.SnapshotsDir) // if it cannot be read, the start says why
-	i := slices.IndexFunc(folders, func(f fs.DirEntry) bool { return f.IsDir() && launch.Hash(f.Name()) == last.CapabilityHash })
+	i := slices.IndexFunc(folders, func(f fs.DirEntry) bool { return f.IsDir() && train.Hash(f.Name()) == last.CapabilityHash })
 	if i < 0 {
 		return nil
 	}
