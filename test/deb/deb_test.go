@@ -82,7 +82,7 @@ func TestAJobRunsThroughAnUpgradeAndAPurgeLeavesNothing(t *testing.T) {
 		t.Errorf("the job was started again:\n%s", logs())
 	}
 	l.run("ann", "switchyard", "run", "true")
-	l.run("root", "switchyard", "events", "--audit") // with the operator's key, which root finds
+	l.run("root", "switchyard", "backup", "/tmp/backup.tar") // with the operator's key, which root finds
 
 	l.stop(service, launcher) // as the package's script does where systemd runs
 	for user, args := range map[string][]string{"ann": {"run", "true"}, "root": {"up"}} {

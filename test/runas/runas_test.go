@@ -332,7 +332,7 @@ func strangers(l *lab) {
 
 // outsiders are not in the group that may use the installation, or have not logged in since they are.
 func outsiders(l *lab) {
-	if said := l.run(l.bob, "switchyard", "doctor"); !strings.Contains(said, "ok  bus ") || !strings.Contains(said, "ok  node ") {
+	if said := l.run(l.bob, "switchyard", "doctor"); !strings.Contains(said, "ok  bus         nats://127.0.0.1:"+strconv.Itoa(l.port)) || !strings.Contains(said, "ok  node ") {
 		l.t.Errorf("doctor does not find the installation of the machine:\n%s", said)
 	}
 	socket := l.path("run/web.sock")

@@ -53,6 +53,9 @@ func surveyMachine(ctx context.Context, a *console.Console, dataDir, kubeletRoot
 	surveyPython(ctx, &s)
 	s.DataFree, s.DataTrouble = surveyFolder(dataDir)
 	s.PortTrouble = surveyPort(ctx, s.Port)
+	if about, answers := a.Web(ctx); answers {
+		s.BusURL = about.Bus
+	}
 	nodes, usage, err := surveyBus(ctx, a)
 	s.BusUp, s.Nodes, s.Usage = err == nil, nodes, usage
 	if shut, is := errors.AsType[*exit.Error](err); is && errors.Is(err, fs.ErrPermission) {

@@ -32,7 +32,10 @@ at a time, and the versions of the nodes' agents. Executors do not tell theirs. 
 			err := a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return v.ask(ctx, b) })
 			// A person without a key of the bus knows one service, through which all he asks goes.
 			if web, answers := a.Web(cmd.Context()); answers && !errors.Is(err, build.ErrOther) {
-				v.Services["web"], err = web, nil
+				if err != nil {
+					v.Bus = web.Bus
+				}
+				v.Services["web"], err = web.Build, nil
 			}
 			if err != nil {
 				v.Trouble = err.Error()

@@ -35,8 +35,8 @@ import (
 // onSocket asks the service web.
 type onSocket struct {
 	client *http.Client
-	// build is the program that answers, once it was asked.
-	build contract.Build
+	// about is what answers, once it was asked.
+	about api.About
 }
 
 // expectTime is how long a large body waits for the service to ask for it.

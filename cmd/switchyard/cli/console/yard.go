@@ -111,7 +111,7 @@ func (a *Console) Yard(ctx context.Context) (y Yard, done func(), err error) {
 		return nil, nil, err
 	}
 	if err == nil {
-		if err := build.Agree(build.This(), web.build, "the service web"); err != nil {
+		if err := build.Agree(build.This(), web.about.Build, "the service web"); err != nil {
 			return nil, nil, err
 		}
 		e := &either{web: web, connect: a.onBus}
@@ -136,24 +136,23 @@ func (a *Console) onBus(ctx context.Context) (y Yard, done func(), err error) {
 	return OnBus(b, time.Now), b.Close, nil
 }
 
-// Web returns the program of the service web, if that answers.
-func (a *Console) Web(ctx context.Context) (program contract.Build, answers bool) {
+// Web returns what the service web says of itself and its bus, if it answers.
+func (a *Console) Web(ctx context.Context) (about api.About, answers bool) {
 	y, err := a.findWeb(ctx)
-	return y.build, err == nil
+	return y.about, err == nil
 }
 
 // findWeb finds the service web of this user's installation or, if he has none, that of the machine.
 func (a *Console) findWeb(ctx context.Context) (onSocket, error) {
 	if serverNamed() {
-		y, _, err := askWeb(ctx, newOnServer(os.Getenv(socketVariable), os.Getenv("SWITCHYARD_TOKEN_FILE")), serverPatience)
-		return y, err
+		return askWeb(ctx, newOnServer(os.Getenv(socketVariable), os.Getenv("SWITCHYARD_TOKEN_FILE")), serverPatience)
 	}
 	if shared := os.Getenv(socketVariable); shared != "" {
 		return askShared(ctx, shared)
 	}
 	place, err := installation.ReadContext(a.ContextPath())
 	if err == nil {
-		if y, bus, err := askWeb(ctx, newOnSocket(filepath.Join(place.DataDir, api.SocketName)), socketPatience); err == nil && bus == a.URL() {
+		if y, err := askWeb(ctx, newOnSocket(filepath.Join(place.DataDir, api.SocketName)), socketPatience); err == nil && y.about.Bus == a.URL() {
 			return y, nil
 		}
 	}
@@ -165,7 +164,7 @@ func (a *Console) findWeb(ctx context.Context) (onSocket, error) {
 
 // askShared asks the service web that listens for the users of the machine.
 func askShared(ctx context.Context, path string) (onSocket, error) {
-	y, _, err := askWeb(ctx, newOnSocket(path), socketPatience)
+	y, err := askWeb(ctx, newOnSocket(path), socketPatience)
 	if err != nil && unix.Access(path, unix.W_OK) == unix.EACCES {
 		err = shut{exit.Errorf(exit.Unreachable,
 			"`ls -l "+path+"` names a group: root adds you with `usermod --append --groups GROUP USER`, and you log in again",
@@ -195,16 +194,15 @@ const (
 	serverPatience = 15 * time.Second
 )
 
-// askWeb asks the service web which bus it serves.
-func askWeb(ctx context.Context, y onSocket, patience time.Duration) (_ onSocket, bus string, err error) {
+// askWeb asks the service web what it is, and which bus it serves.
+func askWeb(ctx context.Context, y onSocket, patience time.Duration) (onSocket, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var about api.About
-	_, err = y.ask(ctx, api.Prefix, nil, exit.Unreachable, &about)
-	if y.build = about.Build; y.build.Events == 0 {
-		y.build = build.First(about.Version)
+	_, err := y.ask(ctx, api.Prefix, nil, exit.Unreachable, &y.about)
+	if y.about.Build.Events == 0 {
+		y.about.Build = build.First(y.about.Version)
 	}
-	return y, about.Bus, err
+	return y, err
 }
 
 // FindJobs finds all jobs, each once, or fails.
