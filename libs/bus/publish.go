@@ -144,7 +144,7 @@ func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (M
 	return b.stored(fmt.Sprintf("the last %s", subject), raw, err)
 }
 
-// LastOf reads the body of the newest fact on a subject. found is false if there is none, or one that cannot be decoded.
+// LastOf reads the body of the newest fact on a subject. found is false if there is none, or none that can be decoded.
 func LastOf[T any](ctx context.Context, b *Bus, stream string, subject event.Subject) (body T, found bool, err error) {
 	m, err := b.Last(ctx, stream, subject)
 	if errors.Is(err, ErrNotFound) {

@@ -133,7 +133,7 @@ func (r *relay) take(ctx context.Context, m *nats.Msg) error {
 // settle waits until a message is stored, at most as long as the agent waits, and answers the agent. The answer does
 // not say whether the message was stored before: the committer has checked that already.
 func (r *relay) settle(ctx context.Context, m *nats.Msg, stream string, store func(context.Context) (uint64, error)) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), storeTime) // thousands a second would gather at one context
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), storeTime) // thousands a second would lock ctx
 	defer stop()
 	sequence, err := store(ctx)
 	if err != nil {

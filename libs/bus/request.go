@@ -98,7 +98,7 @@ func Answer[Q, A any](ctx context.Context, b *Bus, subject string, f func(contex
 	return b.serve(ctx, subject, func(m *nats.Msg) { answerOne(ctx, b, m, f) })
 }
 
-// serve calls f with the requests on a subject, of which each goes to one process, until ctx ends.
+// serve calls f with the requests on a subject until ctx ends. If several processes serve it, each request goes to one.
 func (b *Bus) serve(ctx context.Context, subject string, f func(*nats.Msg)) error {
 	messages := make(chan *nats.Msg, 64)
 	sub, err := b.nc.ChanQueueSubscribe(subject, "switchyard", messages)

@@ -29,8 +29,8 @@ func Width(s string) int {
 	return columns
 }
 
-// Columns aligns the lines of a table whose cells end with tabs, as text/tabwriter does, by their width on a terminal. A
-// column goes on as long as lines have a cell in it. Flush writes the table.
+// Columns aligns the lines of a table whose cells end with tabs, as text/tabwriter does, by their width on a terminal.
+// A column goes on as long as lines have a cell in it. Flush writes the table.
 type Columns struct {
 	To   io.Writer
 	text bytes.Buffer
