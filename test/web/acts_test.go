@@ -244,6 +244,7 @@ func TestThePageOfAnArrayIsOfItsJobs(t *testing.T) {
 	s.true(`(() => { const a = [...document.querySelectorAll("main a")].find((a) => a.innerText.startsWith("1 running")); a?.click(); return !!a; })()`)
 	s.shows("jobs of the array", "sweep[0]", "sweep[1]")
 	s.true(`!document.querySelector("tbody").innerText.includes("other")`)
+	s.true(`["choose sweep[0]", "choose sweep[1]"].every((label) => document.querySelector("[aria-label='" + label + "']"))`)
 }
 
 // The page asks those of the chosen jobs that can follow, and says once how many it asked and whom it left out.

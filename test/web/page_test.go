@@ -110,9 +110,11 @@ func TestTheHeadingOfAJobHasTheFocus(t *testing.T) {
 	s.shows("live")
 	for place, heading := range map[string]string{"a": "first", "b": "b"} {
 		s.at("#/jobs/" + place)
+		s.until("the page of "+place+" is loaded", func() bool {
+			return strings.Contains(s.text(), map[string]string{"a": "Timeline", "b": `no job "b"`}[place])
+		})
 		s.true(fmt.Sprintf(`document.activeElement.tagName === "H1" && document.activeElement.innerText === %q`, heading))
 	}
-	s.shows(`no job "b"`)
 }
 
 // A user of the machine has a link of his own, and is himself at the page: he does not read what another's job writes.

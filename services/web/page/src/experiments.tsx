@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { segment } from "./api";
 import { Chart, useWidth } from "./chart";
 import { clock, digits, duration, joules, plain } from "./format";
-import { JobLink, Panel, Unloaded } from "./parts";
+import { JobLink, Panel, unloaded } from "./parts";
 import { useLoaded } from "./load";
 import { useNow } from "./store";
 import type { Series } from "./chart";
@@ -44,7 +44,7 @@ export function Experiments() {
 export function ExperimentPage({ id }: { id: string }) {
   const { body: e, problem } = useLoaded<Experiment>(`/experiments/${segment(id)}`, (e) => e.state !== "running");
   const now = useNow();
-  if (!e) return <Unloaded title={id} problem={problem} />;
+  if (!e) return unloaded(id, problem);
   const best = e.trial_list.find((t) => t.id === e.best_trial);
   return (
     <>

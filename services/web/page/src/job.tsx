@@ -5,7 +5,7 @@ import { between, carbon, clock, duration, energy, money, until, watts } from ".
 import { Files } from "./files";
 import { Forecasts } from "./forecasts";
 import { Log } from "./log";
-import { Panel, Progress, State, Sure, Unloaded, called, isActive, isOver } from "./parts";
+import { Panel, Progress, State, Sure, called, isActive, isOver, unloaded } from "./parts";
 import { act, may, notice, useNow, useStore, words } from "./store";
 import { Timeline, ranWithin } from "./timeline";
 import { WhatIf } from "./whatif";
@@ -71,7 +71,7 @@ export function JobPage({ id }: { id: string }) {
   const epochs = useEpochs(id, isOver(detail?.job.state ?? ""));
   // The figures of a long training are drawn anew when it is loaded again, and not every second.
   const figures = useMemo(() => detail && <>{epochs && <Loss detail={detail} epochs={epochs} />}<EpochEnergy detail={detail} /><EpochTime detail={detail} /></>, [detail, epochs]);
-  if (known.error || !detail || !explanation) return <Unloaded title={called(id, listed?.name)} problem={known.error} />;
+  if (known.error || !detail || !explanation) return unloaded(called(id, listed?.name), known.error);
   const job = detail.job;
   const finish = detail.plan?.predicted?.finish ?? listed?.predicted?.finish;
   const start = detail.plan?.predicted?.start ?? listed?.predicted?.start;

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Refused, post, segment } from "./api";
 import { clock, duration, energy, money, until } from "./format";
-import { JobLink, Progress, State, Sure, isOver, kindOf, states } from "./parts";
+import { JobLink, Progress, State, Sure, called, isOver, kindOf, states } from "./parts";
 import { may, notice, useNow, useStore, words } from "./store";
 import type { Job } from "./types";
 
@@ -127,7 +127,7 @@ function Bulk({ jobs, done }: { jobs: Job[]; done: () => void }) {
     let asked = 0, away = false;
     for (const j of to) {
       if (away) break;
-      tell(`${asked} of ${many(to.length)} asked to ${v.said}`);
+      if (asked % 50 === 0) tell(`${asked} of ${many(to.length)} asked to ${v.said}`); // a screen reader reads each out
       await ask(j, v).then(() => asked++, (err) => {
         refused.push(words(err));
         away = err instanceof Refused && [0, 401].includes(err.status);
@@ -198,11 +198,11 @@ function Table({ jobs, picked, pick }: { jobs: Job[]; picked: Set<string>; pick:
           {from > 0 && <tr aria-hidden="true" style={{ height: `${from * rowHeight}px` }} />}
           {jobs.slice(from, to).map((j, i) => (
             <tr key={j.id} aria-rowindex={from + i + 2} class={picked.has(j.id) ? "picked" : ""} style={{ height: `${rowHeight}px` }}>
-              <td class="check">{mine(j) && <input type="checkbox" aria-label={`choose ${j.name || j.id}`} checked={picked.has(j.id)} onChange={() => toggle(j.id)} />}</td>
+              <td class="check">{mine(j) && <input type="checkbox" aria-label={`choose ${called(j.id, j.name)}`} checked={picked.has(j.id)} onChange={() => toggle(j.id)} />}</td>
               <td class="name"><JobLink id={j.id} name={j.name} /><span class="small dim">{[j.user, j.project].filter(Boolean).join(" · ")}</span></td>
               <td><State state={j.state} /></td>
               <td class="wide why" title={j.message}>{j.message}</td>
-              <td><Progress part={j.progress} label={`progress of ${j.name || j.id}`} /></td>
+              <td><Progress part={j.progress} label={`progress of ${called(j.id, j.name)}`} /></td>
               <td class="wide number">{isOver(j.state) ? (j.finished_at ? clock(j.finished_at, now) : "") : j.predicted?.finish ? until(j.predicted.finish, now) : <span class="dim">unknown</span>}</td>
               <td class="wide">{isOver(j.state) ? <span class="dim">ran {duration(j.run_seconds)}</span> : j.devices.length > 0 ? j.devices.join(", ") : <span class="dim">needs {j.min_devices}</span>}</td>
               <td class="wide right number">{energy(j.energy_uj)}{j.cost !== undefined && <div class="small dim">{money(j.cost, j.currency)}</div>}</td>

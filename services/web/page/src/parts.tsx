@@ -94,8 +94,9 @@ export const JobLink = ({ id, name }: { id: string; name?: string }) => (
   </a>
 );
 
-// Unloaded stands for what is not loaded, with the heading that will stay: it has the focus.
-export const Unloaded = ({ title, problem }: { title: string; problem?: string }) => (
+// unloaded stands for what is not loaded, with the heading that has the focus. It is no component: the heading would not
+// stay the same element once the rest is there.
+export const unloaded = (title: string, problem?: string) => (
   <>
     <div class="head"><h1 tabIndex={-1}>{title}</h1></div>
     <p class="empty" role={problem ? "alert" : undefined}>{problem || "Loading…"}</p>
