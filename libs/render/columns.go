@@ -17,6 +17,10 @@ const gap = 2
 func Width(s string) int {
 	columns := 0
 	for _, r := range s {
+		if r < unicode.MaxASCII {
+			columns++
+			continue
+		}
 		kind := width.LookupRune(r).Kind()
 		switch {
 		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):

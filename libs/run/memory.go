@@ -28,10 +28,10 @@ const (
 )
 
 const (
-	// lowPercent and usualPercent are values of GOGC: by how many percent the heap grows until it is collected.
-	lowPercent, usualPercent = 50, 100
-	// If collections take more than highShare of a processor over judgeEvery, the usual percentage applies, and if they
-	// take less than lowShare, the low one.
+	// lowPercent and highPercent bound GOGC: by how many percent the heap grows until it is collected.
+	lowPercent, highPercent = 50, 200
+	// If collections take more than highShare of a processor over judgeEvery, or less than lowShare, the percentage
+	// becomes the one with which they would take highShare.
 	highShare, lowShare = 0.05, 0.01
 	judgeEvery          = time.Minute
 )
@@ -55,14 +55,12 @@ func setGCPercent(ctx context.Context) {
 }
 
 // gcPercent returns the percentage from now on, if collections have taken a share of a processor with the present one.
+// What they take is inversely proportional to it.
 func gcPercent(present int, share float64) int {
-	switch {
-	case share > highShare:
-		return usualPercent
-	case share < lowShare:
-		return lowPercent
+	if lowShare <= share && share <= highShare {
+		return present
 	}
-	return present
+	return min(max(int(float64(present)*share/highShare), lowPercent), highPercent)
 }
 
 // collecting returns the processor time that collections have taken, in seconds.

@@ -23,7 +23,7 @@ const (
 	// does not count as silent.
 	mostIntervals = 4096
 	batchWait     = 500 * time.Millisecond
-	batchRest     = 1500 * time.Millisecond
+	batchRest     = time.Second
 	// exchangesAtOnce is how many records are read or written side by side.
 	exchangesAtOnce = 256
 )
