@@ -23,8 +23,7 @@ func doors() map[string][]string {
 	return map[string][]string{
 		// The bus, and what is asked over it.
 		"libs/busserver/server.go":                 {"test/system.TestNobodyForgesFactsOrRecords", "test/system.TestConnectionsDoNotTakeTheServiceAway", "libs/identity.TestServersAndClientsShowCertificates"},
-		"libs/bus/pipe.go":                         {subjects, "test/system.TestNobodyForgesFactsOrRecords"},
-		"libs/bus/request.go":                      {subjects},
+		"libs/bus/request.go":                      {subjects, "test/system.TestNobodyForgesFactsOrRecords"},
 		"libs/bus/poll.go":                         {"libs/identity.TestTheAgentOfANodeSpeaksForItAlone"},
 		"libs/bus/cause.go":                        {"libs/identity.TestEachRolePublishesItsOwnAndNothingElse"},
 		"libs/bus/relay.go":                        {"test/system.TestAnAgentWorksFromAnAccountOfItsOwn", "libs/identity.TestTheAgentOfANodeSpeaksForItAlone"},
@@ -41,8 +40,7 @@ func doors() map[string][]string {
 		// HTTP, over TCP and Unix sockets.
 		"libs/run/process.go":                   {"libs/run.TestProfilesAreForTheOwner"},
 		"libs/installation/socket.go":           {"services/web.TestEveryRouteIsAttacked", "services/executor/local/launcher.TestEveryRequestIsAttacked"},
-		"services/web/service.go":               {"services/web.TestEveryRouteIsAttacked", "services/web.TestForeignPagesAreRefused", "services/web/extender.TestAQuestionOfAScheduler"},
-		"services/web/limits.go":                {"libs/run.TestAPeerHasSoManyConnections"},
+		"services/web/service.go":               {"services/web.TestEveryRouteIsAttacked", "services/web.TestForeignPagesAreRefused", "services/web/extender.TestAQuestionOfAScheduler", "libs/run.TestAPeerHasSoManyConnections"},
 		"services/nodeagent/listeners.go":       {"services/nodeagent/jobapi.TestEveryRequestIsAttacked", "services/nodeagent/jobapi.TestBadBodies"},
 		"cmd/switchyard-server/kubebus/door.go": {"cmd/switchyard-server/kubebus.TestAnAgentGetsTheKeyOfItsNodeAlone"},
 		// Sockets of one machine.
