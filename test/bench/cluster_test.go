@@ -49,7 +49,7 @@ func BenchmarkCluster(b *testing.B) {
 		b.ReportMetric(time.Since(began).Seconds(), "all-started-s")
 		tick.Pause(b.Context(), settled)
 		before, generator, stored, at := i.usedSeconds(), seconds(b, agents.Process.Pid), samples(b, conn), time.Now()
-		planned := i.planTimes(conn, seen)
+		planned := i.planTimes(conn, seen.facts)
 		watched := time.Since(at).Seconds()
 		b.ReportMetric((i.usedSeconds()-before)/watched, "services-cores")
 		b.ReportMetric((seconds(b, agents.Process.Pid)-generator)/watched, "generator-cores")
@@ -101,14 +101,12 @@ func onGPU() train.Spec {
 }
 
 // planTimes submits a job every two seconds for a minute. It returns in order how long each waited for its plan.
-func (i *installed) planTimes(conn *bus.Bus, seen *seen) (all []time.Duration) {
+func (i *installed) planTimes(conn *bus.Bus, facts moments) (all []time.Duration) {
 	i.b.Helper()
 	for n := range 30 {
-		began := time.Now()
-		before := seen.counts[event.FactPlanned]
-		submit(i.b, conn, train.JobID(fmt.Sprintf("late-%d", n)), onGPU())
-		seen.await(event.FactPlanned, before+1)
-		all = append(all, time.Since(began))
+		began, id := time.Now(), train.JobID(fmt.Sprintf("late-%d", n))
+		submit(i.b, conn, id, onGPU())
+		all = append(all, facts.await(i.b, id, event.FactPlanned).Sub(began))
 		tick.Pause(i.b.Context(), 2*time.Second-time.Since(began))
 	}
 	slices.Sort(all)
