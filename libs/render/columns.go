@@ -12,8 +12,8 @@ import (
 // gap is the space between two columns.
 const gap = 2
 
-// Width returns how many columns of a terminal a text takes: letters of East Asia and pictures two each, marks on the
-// letter before them none.
+// Width returns how many columns of a terminal a text takes: characters of East Asian scripts and emoji two each,
+// combining marks none.
 func Width(s string) int {
 	columns := 0
 	for _, r := range s {

@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// lowPercent and highPercent bound GOGC: by how many percent the heap grows until it is collected.
+	// lowPercent and highPercent bound GOGC: by how many percent of what is in use the heap grows until it is collected.
 	lowPercent, highPercent = 50, 200
 	// If collections take more than highShare of a processor over judgeEvery, or less than lowShare, the percentage
 	// becomes the one with which they would take highShare.

@@ -56,7 +56,7 @@ type underWay struct {
 	of map[string]int
 }
 
-// begin counts one more, unless a person has the most already.
+// begin counts one more of a person, unless that would be more than most.
 func (u *underWay) begin(person string, most int) (end func(), begun bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

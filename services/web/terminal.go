@@ -23,7 +23,7 @@ import (
 // mostTerminals is how many terminals a person has open at once.
 const mostTerminals = 32
 
-// sessionCheck is how long a terminal outlives its session at most.
+// sessionCheck is how often a terminal checks that its session has not ended.
 const sessionCheck = time.Second
 
 // terminal connects the terminal of a person with a job of his. The body of the request is what he types, the answer

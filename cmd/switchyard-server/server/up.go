@@ -240,7 +240,7 @@ func lockDir(dir string) (func(), error) {
 	return unlock, err
 }
 
-// ownFolder refuses root the data folder of another user, who could not open the files of root in it.
+// ownFolder returns an error if root would write into the data folder of another user, who could not open its files.
 func ownFolder(dir string, uid int) error {
 	info, err := os.Stat(dir)
 	if err != nil || uid != 0 {

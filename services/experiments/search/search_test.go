@@ -423,7 +423,6 @@ func TestGaussianProcess(t *testing.T) {
 	}
 }
 
-// A third of the space, with its best point, runs out of memory: a search that ignored failures would always go there.
 // A search of thousands of trials must not hold up other experiments. It learns from the best and the newest ones.
 func TestGaussianProcessOfManyTrials(t *testing.T) {
 	space := Space{{Name: "x", Kind: Uniform, High: 1}, {Name: "y", Kind: Uniform, High: 1}}
@@ -449,6 +448,7 @@ func TestGaussianProcessOfManyTrials(t *testing.T) {
 	}
 }
 
+// A third of the space, with its best point, runs out of memory: a search that ignored failures would always go there.
 func TestGaussianProcessAvoidsFailures(t *testing.T) {
 	space := Space{{Name: "x", Kind: Uniform, Low: 0, High: 1}, {Name: "y", Kind: Uniform, Low: 0, High: 1}}
 	s, err := New(space, contract.SearchConfig{Algorithm: GP, Trials: 40, MaxEpochs: 1, Seed: 2})

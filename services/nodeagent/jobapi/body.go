@@ -97,10 +97,9 @@ func (b measures) check(c *checks) {
 	c.count("accumulation", b.Accumulation)
 }
 
-// taken returns the metrics that are kept. A program that reports one for each of its layers has more than are: those
-// with the shortest names are of the whole. Without the others its epochs count all the same.
+// taken removes the metrics of a body that are not kept. A program that reports one for each layer has more than are
+// kept: those with the shortest names are usually of the whole model. Its epochs count without the others.
 func taken(metrics map[string]float64) map[string]float64 {
-	metrics = maps.Clone(metrics)
 	maps.DeleteFunc(metrics, func(name string, _ float64) bool { return name == "" || len(name) > maxMetricName })
 	if len(metrics) <= maxMetrics {
 		return metrics

@@ -109,7 +109,7 @@ func (a *API) routes() []route {
 	}
 }
 
-// reading has f take the body of a request that can be read and has no problem.
+// reading parses and checks the body of a request, and calls f with it or refuses the request.
 func reading[B interface{ check() strict.Problems }](f func(context.Context, call, B) (answer, *refusal)) func(context.Context, call) (answer, *refusal) {
 	return func(ctx context.Context, c call) (answer, *refusal) {
 		var b B
